@@ -1,5 +1,5 @@
 //! Defines types for parsing untrusted JSON with little memory. Strings are borrowed from the
-//! document, and lists have a maximum length. Without this, a document with many small values would
+//! document, and lists have a maximum length. Otherwise a document with many small values would
 //! need many times its size in memory.
 
 use std::borrow::Cow;

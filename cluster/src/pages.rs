@@ -16,7 +16,7 @@ use tokio::runtime;
 /// `find_unready_reason` returns the reason why the process is not ready, or `None` if it is ready.
 ///
 /// The thread is separate, so that the kubelet's probes are answered in time even if many clients
-/// occupy the port for requests.
+/// use the other port of the process.
 pub fn start_server(
     address: SocketAddr,
     registry: Registry,
@@ -35,9 +35,9 @@ pub fn start_server(
     };
     let listener = listen(address)?.into_std()?;
     let serve_pages = move || {
-        // The runtime is created inside this closure, which only the new thread runs. Otherwise the
-        // caller would drop the runtime if the thread cannot be started, and dropping a runtime
-        // inside another runtime panics.
+        // The runtime is created inside this closure, which only the new thread runs. If the caller
+        // created it and the thread could not start, the caller would drop the runtime inside its
+        // own runtime, which panics.
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;

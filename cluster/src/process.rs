@@ -1,5 +1,5 @@
-//! Starts and ends the programs of this crate. Sets exit codes, the asynchronous runtime, signal
-//! handlers and the limit of open files.
+//! Starts and ends the programs of this crate. This includes their exit codes, asynchronous
+//! runtime, signal handlers and limit of open files.
 
 use std::process::ExitCode;
 
@@ -23,8 +23,8 @@ pub fn run_program<C: Parser>(name: &str, run: impl FnOnce(C) -> anyhow::Result<
     }
 }
 
-/// Runs `serve` on a new asynchronous runtime until it ends, or until this process receives SIGTERM,
-/// SIGINT or SIGQUIT. If a signal ends it, the result is a success.
+/// Runs `serve` on a new asynchronous runtime until it ends, or until this process receives
+/// SIGTERM, SIGINT or SIGQUIT. An end by such a signal is a success.
 pub(crate) fn serve_until_signal(
     serve: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
@@ -51,8 +51,9 @@ pub(crate) async fn connect_to_api_server() -> anyhow::Result<Client> {
         .context("cannot configure the client of the API server")
 }
 
-/// Raises the soft limit of open files to the hard limit. Each connection needs an open file, but
-/// engines start containers with a soft limit of 1,024 for programs that use select(2).
+/// Raises the soft limit of open files to the hard limit, because each connection needs an open
+/// file. Engines start containers with a soft limit of 1,024, which only programs that use
+/// select(2) need.
 fn raise_open_file_limit() {
     let open_files = Resource::RLIMIT_NOFILE;
     let result = getrlimit(open_files)

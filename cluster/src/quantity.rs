@@ -27,8 +27,8 @@ pub fn parse_units(text: &str) -> Option<u64> {
     if significant.is_empty() {
         return Some(0);
     }
-    // Trailing zeros are not parsed but counted as powers of ten, so that a number with many zeros
-    // and a small suffix, such as 1000…000n, does not overflow.
+    // Trailing zeros are counted as powers of ten instead of being parsed. Thus a number with many
+    // zeros and a small suffix, such as 1000…000n, does not overflow.
     let mantissa = significant.trim_end_matches('0');
     let trailing_zeros = i32::try_from(significant.len() - mantissa.len()).ok()?;
     let decimal_exponent = suffix_exponent + trailing_zeros - i32::try_from(fraction.len()).ok()?;
@@ -49,9 +49,9 @@ pub fn parse_units(text: &str) -> Option<u64> {
         .filter(|units| !is_negative && i64::try_from(*units).is_ok())
 }
 
-/// Parses the suffix of a quantity. Returns the exponents of the powers of two and of ten by which
-/// the number is multiplied: (10, 0) for `Ki` and (0, 3) for `k`. Returns `None` for an unknown
-/// suffix.
+/// Parses the suffix of a quantity, which stands for a factor. Returns two exponents: those of the
+/// powers of two and of ten in the factor. They are (10, 0) for `Ki` and (0, 3) for `k`. Returns
+/// `None` for an unknown suffix.
 fn parse_suffix(suffix: &str) -> Option<(u32, i32)> {
     const BINARY_SUFFIXES: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
     const DECIMAL_SUFFIXES: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];

@@ -23,8 +23,8 @@ pub const RETRY_DELAYS: ExponentialBuilder = ExponentialBuilder::new()
     .with_jitter()
     .without_max_times();
 
-/// Watches all objects of a kind, and calls `apply_event` for each event. Never returns. `kind`
-/// names the kind in log messages and in the label of `error_counters`. If a watch fails
+/// Watches all objects of a kind, and calls `apply_event` for each event. Never returns. `kind` is
+/// the name of the kind in log messages and in the label of `error_counters`. If a watch fails
 /// repeatedly, only the first failure and the recovery are logged.
 pub(crate) async fn watch_objects<K>(
     kind: &'static str,

@@ -116,9 +116,9 @@ impl<F: Fn(&Method, &str, &[u8]) -> Answer + Send + Sync + 'static> Handler for 
     }
 }
 
-/// Returns a socket that listens on a TCP address. On a kernel without IPv6, which cannot listen on
-/// the unspecified IPv6 address `[::]`, it listens on the unspecified IPv4 address `0.0.0.0`: the
-/// manifests give `[::]` to the programs of all nodes.
+/// Returns a socket that listens on a TCP address. The manifests give the address `[::]` to the
+/// programs of all nodes, but a kernel without IPv6 cannot listen on it. The socket then listens on
+/// `0.0.0.0`, which means all IPv4 addresses.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = listen_on(address);
     match &listener {

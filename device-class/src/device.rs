@@ -1,5 +1,5 @@
-//! Device numbers, by which the kernel identifies devices, and the cgroup rules that allow a
-//! container to access devices.
+//! Device numbers and cgroup device rules. The kernel identifies each device by its number, and a
+//! rule allows a container to access the device with this number.
 
 use std::fmt;
 
@@ -25,8 +25,8 @@ pub enum DeviceKind {
     Block,
 }
 
-/// The operations on a device that a [`DeviceRule`] allows: one or more of reading, writing, and
-/// creating a node of the device. The bits have the values of the kernel's constants
+/// The operations on a device that a [`DeviceRule`] allows: reading, writing, creating a node of
+/// the device, or several of them. The bits have the values of the kernel's constants
 /// `BPF_DEVCG_ACC_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(try_from = "String")]
@@ -46,8 +46,8 @@ pub struct DeviceRule {
 }
 
 impl DeviceKind {
-    /// Parses the letter of the kind, `b` or `c`, as `Display` writes it and as cgroup v1 rules
-    /// have it.
+    /// Parses the letter `b` (block) or `c` (character). `Display` writes the same letters, which
+    /// cgroup v1 also uses in its device rules.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "b" => Some(DeviceKind::Block),
@@ -112,21 +112,21 @@ impl Access {
         other.0 & !self.0 == 0
     }
 
-    /// Returns the bits in which the kernel passes an access to a BPF program that checks device
-    /// accesses.
+    /// Returns the access as bits. The kernel passes the same bits to a BPF program that checks
+    /// each access of a cgroup to a device.
     pub fn bits(self) -> u8 {
         self.0
     }
 
-    /// Returns every non-empty combination of the operations that this access allows: `r`, `w` and
-    /// `rw` for `rw`.
+    /// Returns every non-empty combination of the allowed operations. For `rw` these are `r`, `w`
+    /// and `rw`.
     pub fn subsets(self) -> impl Iterator<Item = Self> {
         (1..=Self::ALL.0)
             .map(Self)
             .filter(move |subset| self.contains(*subset))
     }
 
-    /// Returns each single operation that this access allows: `r` and `w` for `rw`.
+    /// Returns each allowed operation alone. For `rw` these are `r` and `w`.
     pub fn iter(self) -> impl Iterator<Item = Self> {
         let operations = Self::ACCESS_LETTERS.into_iter().map(|(access, _)| access);
         operations.filter(move |access| self.contains(*access))

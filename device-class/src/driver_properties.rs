@@ -1,9 +1,10 @@
-//! Reads and writes the file of a class's driver properties: the values that the driver's own
-//! programs report. The plugin or `boathook facts` writes this file, and discovery reads it.
+//! Reads and writes the file with a class's driver properties, which are values that the driver's
+//! own programs report. The plugin or `boathook facts` writes the file, and each scan for devices
+//! reads it.
 //!
 //! Each line is a key, a tab and a value. The file is below /run, so it does not survive a reboot.
-//! Properties of the current boot are used until a later run of the programs succeeds, however old
-//! they are: names of devices depend on them, and must not change because no program was run.
+//! Properties of the current boot are used, however old they are, until a later run of the programs
+//! succeeds. Device names depend on them, and must not change only because no program was run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -24,9 +25,9 @@ const MAX_FILE_BYTES: usize = 1 << 20;
 /// The maximum length in bytes of a key or a value. Properties with a longer one are left out.
 const MAX_TEXT_BYTES: usize = 256;
 
-/// If driver properties are older than this, in seconds, the administrator is reminded to run the
-/// driver's programs again. The plugin runs these programs every few minutes. A day also covers the
-/// hours in which the plugin is stopped, for example during an upgrade.
+/// The age in seconds after which the administrator is reminded to run the driver's programs again.
+/// The plugin runs these programs every few minutes. The limit is a day, so that no reminder
+/// appears while the plugin is stopped for some hours, for example during an upgrade.
 const REMINDER_AGE_SECONDS: u64 = 24 * 60 * 60;
 
 /// The key whose value is the time when the file was written, in seconds since the boot.
@@ -49,8 +50,9 @@ pub fn properties_file_path(class: &ClassName) -> PathBuf {
 }
 
 impl DriverProperties {
-    /// Collects the keys and values that a program printed. Leaves out a pair if its key or value
-    /// is empty, is too long or has control characters, and all pairs after the first 512 KiB.
+    /// Collects the keys and values that a program printed. Leaves out a pair whose key or value is
+    /// empty, longer than `MAX_TEXT_BYTES`, or has control characters. Also leaves out all pairs
+    /// after the first 512 KiB.
     pub fn from_pairs(properties: impl IntoIterator<Item = (String, String)>) -> Self {
         let is_valid = |text: &str| {
             let is_unprintable = |c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER;
@@ -71,7 +73,7 @@ impl DriverProperties {
     }
 
     /// Returns the driver properties of a class, and the command lines of the programs that
-    /// reported them. Returns nothing if the file was not written since the boot, or if users other
+    /// reported them. Both are empty if the file was not written since the boot, or if users other
     /// than root can change the file.
     pub fn read_since_boot(class: &DeviceClass, host: &dyn HostView) -> (Self, Vec<String>) {
         let path = properties_file_path(&class.name);
@@ -97,10 +99,10 @@ impl DriverProperties {
         }
     }
 
-    /// Returns a note for the administrator if the driver's program should be run: it has not been
-    /// run since the boot, or the last run was more than a day ago. Returns `None` if the host does
-    /// not have the program.
-    /// `find_program` returns the path of a program on this host for its path in the class file.
+    /// Returns a note for the administrator if the driver's program is due: it has not run since
+    /// the boot, or its last run was more than a day ago. Returns `None` if the host does not have
+    /// the program. `find_program` converts the program's path in the class file to the path on
+    /// this host.
     pub(crate) fn describe_due_run(
         class: &DeviceClass,
         find_program: impl FnOnce(&Path) -> PathBuf,
@@ -172,8 +174,8 @@ impl DriverProperties {
         }
     }
 
-    /// Returns the age of the properties in seconds. Returns `None` if they were written at a
-    /// greater uptime than the host's, so before its last boot.
+    /// Returns the age of the properties in seconds. Returns `None` if the uptime in the file is
+    /// greater than the host's uptime, because then the file was written before the last boot.
     fn age_seconds(&self, host: &dyn HostView) -> Option<u64> {
         host.uptime()?
             .checked_sub(self.first_value(UPTIME_KEY)?.parse().ok()?)

@@ -1,5 +1,5 @@
-//! Evaluates arithmetic with integers. A class file has such a formula if the driver computes the
-//! number of a device node from the hardware's address.
+//! Evaluates formulas with integers in class files. A class file needs one if the driver computes
+//! the number of a device node from the address of the hardware.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -37,8 +37,8 @@ struct Parser<'a> {
     depth: usize,
 }
 
-/// The value of an expression, or `None` if it is out of range. The rest of the formula is parsed
-/// nevertheless, so that a syntax error is found.
+/// The value of an expression, or `None` if the value is out of range. `None` is not an error here,
+/// so that the rest of the formula is still parsed and a syntax error is found.
 type ParsedValue = Result<Option<u64>, FormulaError>;
 
 impl Parser<'_> {

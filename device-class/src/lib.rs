@@ -31,9 +31,9 @@ pub mod template;
 pub use class::DeviceClass;
 pub use host::HostView;
 
-/// Collects items into a set or map by inserting them one at a time. The hook uses it instead of
-/// `collect`, which sorts the items first and needs 5 kB of machine code for each item type.
-/// Inserting is fast enough for a few items and for sorted items.
+/// Collects items into a set or map by inserting them one at a time. It is used instead of
+/// `collect` to keep the hook small: `collect` sorts the items first, and needs 5 kB of machine
+/// code for each item type. Inserting is fast enough for a few items and for sorted items.
 pub fn collect_by_insertion<C: Default + Extend<T>, T>(items: impl IntoIterator<Item = T>) -> C {
     let mut collection = C::default();
     collection.extend(items);

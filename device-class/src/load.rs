@@ -28,11 +28,11 @@ pub use unusable_files::{is_device_list_variable, is_requested_by_variable};
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The maximum number of unusable class files that are returned. A file is unusable if it cannot be
-/// read, or if users other than root can change it. The limit is needed because a local user may be
-/// able to create many such files, and each would delay the start of every container.
+/// read, or if users other than root can change it. A local user may be able to create many such
+/// files, and without the limit each would delay the start of every container.
 const MAX_UNUSABLE_FILES: usize = 256;
 
-/// A class file and the files that it extends, before they are parsed.
+/// A class file and its bases, which are the files that it extends, before they are parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassSource {
     /// The name of the class, which is the name of the file without `.toml`.
@@ -40,10 +40,11 @@ pub struct ClassSource {
     pub path: PathBuf,
     content: Content,
     /// The files that this class extends. The class file extends the first one, and each of them
-    /// extends the next one. The list is empty for a class of an index.
+    /// extends the next one. The list is empty for a class that is read from the class index,
+    /// because the index has it merged.
     bases: Vec<BaseFile>,
-    /// The reason why the class cannot be used, which [`ClassSource::parse`] returns: users other
-    /// than root can change one of its files, or a file that it extends is missing.
+    /// The reason why the class cannot be used: users other than root can change one of its files,
+    /// or a file that it extends is missing. [`ClassSource::parse`] returns it as the error.
     fault: Option<FileError>,
 }
 
@@ -52,7 +53,8 @@ pub struct ClassSource {
 enum Content {
     /// The text of the file.
     Text(String),
-    /// The class index of the directory has the class, merged with the files that it extends.
+    /// A reference to the class in the class index of its directory. There it is already merged
+    /// with the files that it extends.
     Indexed(IndexedClass),
 }
 
@@ -130,8 +132,8 @@ impl ClassSource {
         })
     }
 
-    /// Returns the class of a class file, if the index of `directory` has it and the file has not
-    /// changed since.
+    /// Returns the class from the index of `directory`. Returns `None` if the index does not have
+    /// it, or if the class file has changed since the index was written.
     fn find_in_index(directory: &Directory, index: &ClassIndex, name: &OsStr) -> Option<Self> {
         let path = directory.path.join(name);
         let class_name = parse_class_name(&path).ok()?;
@@ -145,8 +147,8 @@ impl ClassSource {
         })
     }
 
-    /// Returns the source with the text of its file. If the content is that of a class index, reads
-    /// the file.
+    /// Returns the source with the text of its file. Reads the file if the source only refers to
+    /// the class index.
     fn into_text(self) -> Result<Self, FileError> {
         match (&self.content, self.path.parent(), self.path.file_name()) {
             (Content::Indexed(class), Some(path), Some(name)) => {
@@ -157,7 +159,8 @@ impl ClassSource {
         }
     }
 
-    /// Returns the text of the file, or an empty text for a class of an index.
+    /// Returns the text of the file. Returns an empty text if the class is read from the class
+    /// index, because then the file was not read.
     fn text(&self) -> &str {
         match &self.content {
             Content::Text(text) => text,
@@ -192,8 +195,8 @@ impl ClassSource {
     }
 
     /// Returns whether a container might request this class. `is_set` returns whether a variable is
-    /// set in the container. `false` is certain. After `true`, the caller has to parse the class to
-    /// know.
+    /// set in the container. If the result is `false`, the container does not request the class by
+    /// a variable. If it is `true`, the caller has to parse the class to find out.
     pub fn may_be_requested(&self, is_set: impl Fn(&str) -> bool) -> bool {
         if let Content::Indexed(class) = &self.content {
             return is_set(class.variable());
@@ -204,14 +207,15 @@ impl ClassSource {
     }
 
     /// Returns whether the file disables its class (`enabled = false`), and a file in another
-    /// directory replaces or disables the class that it extends. The tables and lists that the
-    /// class changes may then be missing.
+    /// directory replaces or disables the class that it extends. Such a class may be invalid,
+    /// because the tables and lists that it changes may be missing.
     pub(crate) fn is_disabled_without_base(&self) -> bool {
         let Some(base_name) = class::find_extended_class(self.text()) else {
             return false;
         };
-        // The file of the extended class that was shipped with this class. An administrator's class
-        // extends a class of another directory, and a mistake in it must be reported.
+        // The file of the extended class in the same directory, which was shipped together with
+        // this class. An administrator's class extends a class of another directory instead, and a
+        // mistake in it must be reported.
         let shipped_base = self.path.with_file_name(format!("{base_name}.toml"));
         let table = self.text().parse::<toml::Table>().ok();
         let value = table.as_ref().and_then(|table| table.get("enabled"));
@@ -241,14 +245,16 @@ impl ClassSource {
         }
     }
 
-    /// Reads the class file of a class whose index is damaged, and the files that it extends.
+    /// Reads the class file and the files that it extends, if the class cannot be read from the
+    /// index because the index is damaged.
     fn reread(&self) -> Result<Self, FileError> {
         let mut source = self.clone().into_text()?;
         source.add_bases_of_directory();
         Ok(source)
     }
 
-    /// Adds the files that this class extends, all of which are in its own directory.
+    /// Adds the files that this class extends. They are searched only in its own directory, because
+    /// the class index of a directory merges only files of this directory.
     fn add_bases_of_directory(&mut self) {
         let directories = self.path.parent().map(Path::to_owned);
         self.add_bases(|name| bases::find_source(directories.as_slice(), name));
@@ -307,8 +313,8 @@ pub fn read_sources(directories: &[PathBuf]) -> Result<Vec<ClassSource>, FileErr
 pub fn read_each_source(
     directories: &[PathBuf],
 ) -> Result<Vec<Result<ClassSource, FileError>>, FileError> {
-    // The key is a file name. The value is the directory of the file, and whether the file replaces
-    // one of the same name in an earlier directory.
+    // The key is a file name. The value is the last directory that has the file, and whether an
+    // earlier directory also has a file of this name.
     let mut files: BTreeMap<OsString, (&IndexedDirectory<'_>, bool)> = BTreeMap::new();
     let directories = directories.iter().filter_map(|path| Directory::open(path));
     let directories: Vec<IndexedDirectory> = directories.map(IndexedDirectory::new).collect();

@@ -171,9 +171,9 @@ name! {
 }
 
 name! {
-    /// The id of one device of a class, which the kubelet and containers' requests use. An id has
-    /// at most [`DeviceId::MAX_LENGTH`] characters, none of which has a special meaning in a shell,
-    /// a path or a comma-separated list.
+    /// The id of one device of a class. The kubelet and the requests of containers name the device
+    /// by it. An id has at most [`DeviceId::MAX_LENGTH`] characters, none of which has a special
+    /// meaning in a shell, a path or a comma-separated list.
     DeviceId("device id", DeviceId::MAX_LENGTH, "a-z A-Z 0-9 - _ . :", DeviceId::is_valid_char)
 }
 
@@ -194,7 +194,8 @@ name! {
 }
 
 name! {
-    /// The name of a file on the host that lists further files for containers (`files_listed_in`).
+    /// The name of a list file on the host. Its lines are the paths of files that a container gets
+    /// (`files_listed_in` in a class file).
     ListName("list of files", 63, "a-z A-Z 0-9 - _ .", is_label_char)
 }
 
@@ -278,8 +279,8 @@ impl AttributeName {
         AttributeName("each".to_owned())
     }
 
-    /// Returns the names of the two attributes that a possible partition of a device has in
-    /// addition to those of the whole device: `profile` and `placement`.
+    /// Returns the attribute names `profile` and `placement`. A possible partition of a device has
+    /// these two attributes in addition to those of the whole device.
     pub(crate) fn part_attributes() -> [Self; 2] {
         ["profile", "placement"].map(|name| AttributeName(name.to_owned()))
     }
@@ -297,15 +298,15 @@ impl DeviceId {
     }
 
     /// Creates an id from a text that the hardware reports, such as a serial number. If the text is
-    /// too long or has invalid characters, the id is a shortened text with a hash of the whole
-    /// text, so that it is stable and unique. A reserved word such as `all` also gets a hash,
+    /// too long or has invalid characters, the id is its beginning and a hash of the whole text.
+    /// Such an id stays the same and is unique. A reserved word such as `all` also gets a hash,
     /// because it has another meaning in a request.
     pub fn from_hardware(text: &str) -> Result<Self, NameError> {
         Self::from_text_with_limit(text, Self::MAX_LENGTH)
     }
 
-    /// Creates an id as [`DeviceId::from_hardware`] does, but of at most 56 characters, so that
-    /// [`DeviceId::replica_id`] can append a number.
+    /// Creates an id as [`DeviceId::from_hardware`] does, but with at most 56 characters. The rest
+    /// of the 63 characters is for the number that [`DeviceId::replica_id`] appends.
     pub fn shared_from_hardware(text: &str) -> Result<Self, NameError> {
         Self::from_text_with_limit(text, Self::MAX_LENGTH - Self::MAX_REPLICA_SUFFIX_LENGTH)
     }
@@ -346,8 +347,8 @@ pub fn is_reserved_name(text: &str) -> bool {
     words.any(|word| text.eq_ignore_ascii_case(word))
 }
 
-/// Returns whether a request that contains this text would mean a reserved word, an index or a
-/// range of indexes, instead of a device's name.
+/// Returns whether a request with this text would not mean a device's name, but a reserved word
+/// such as `all` or a range of indexes such as `0-3`.
 fn is_request_word(text: &str) -> bool {
     let is_range = text.contains('-') && text.chars().all(|c| c.is_ascii_digit() || c == '-');
     is_range || is_reserved_name(text)

@@ -8,7 +8,7 @@
 //! written there. A ConfigMap is such a mount, and its directory has the mode 0777.
 //!
 //! For host files that are mounted into a container, the rules are weaker, because a daemon may own
-//! its socket and the socket's directory; see [`Tree`].
+//! its socket and the socket's directory. [`Tree`] has these rules.
 //!
 //! Each check reads the metadata of an open file descriptor, and the next component of the path is
 //! opened relative to this descriptor. Therefore the file that is read is the file that was
@@ -67,8 +67,8 @@ pub enum OwnershipError {
         path.display()
     )]
     ReplaceableLink { path: PathBuf },
-    /// The file has several hard links, and its directory is one in which users other than root can
-    /// create files. Such a user may have created this path as a hard link to any file of root.
+    /// The file has several hard links, and users other than root can create files in its
+    /// directory. Such a user may have created this path as a hard link to any file of root.
     #[error(
         "{} is one of several names (hard links) of a file, in a directory in which others than \
          root can make names: copy the file",
@@ -111,8 +111,8 @@ impl OwnershipError {
         }
     }
 
-    /// Converts an error from following a path whose file is known to exist. The result never has
-    /// the kind `NotFound`, so that callers do not treat the file as absent.
+    /// Converts an error that does not mean a missing file. The result never has the kind
+    /// `NotFound`, so that callers do not treat the file as absent.
     fn from_walk_error(path: &Path, error: rooted_path::Error) -> Self {
         let error = match error.errno() {
             nix::Error::ENOENT => io::Error::other(error),
@@ -130,8 +130,8 @@ pub fn open_trusted_file(path: &Path) -> Result<RegularFile, OwnershipError> {
     open_again(&located_file.handle, flags, path)
 }
 
-/// Opens the regular file of a handle again, through /proc/self/fd, with these flags of open(2).
-/// Errors name `path`.
+/// Opens the file of a handle again, through /proc/self/fd, with these flags of open(2). So the
+/// opened file is the one that was checked. Errors name `path`.
 fn open_again(handle: &Handle, flags: OFlag, path: &Path) -> Result<RegularFile, OwnershipError> {
     let handle_path = format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd());
     let file = fcntl::open(handle_path.as_str(), flags, Mode::empty())

@@ -51,11 +51,12 @@ pub enum PatternError {
     /// The pattern has a component that is not supported, such as `..` or `**`.
     #[error("bad pattern `{pattern}`: the component `{component}` is not supported")]
     Component { pattern: String, component: String },
-    /// The pattern has an opening bracket or brace that is not closed, or an empty set `[]`.
+    /// The pattern has a bracket or brace without its partner, or nothing between the two, as in
+    /// `[]`.
     #[error("bad pattern `{pattern}`: `{opener}` is not closed or is empty")]
     Unclosed {
         pattern: String,
-        /// The opening character: `[` or `{`.
+        /// The bracket or brace: `[` or `{`, or a closing one without an opening one before it.
         opener: char,
     },
     /// The text after the colon of a capture is not `number`.
@@ -73,8 +74,8 @@ impl PathPattern {
         &self.components
     }
 
-    /// Returns the names of the pattern's captures, which are the attributes that a match sets. The
-    /// capture of an attribute that is already known matches only the known value.
+    /// Returns the names of the pattern's captures. A match sets the attributes of these names. If
+    /// an attribute is already known, its capture matches only the known value.
     pub fn captures(&self) -> impl Iterator<Item = &AttributeName> {
         self.capture_tokens().map(|(name, _)| name)
     }
@@ -116,8 +117,8 @@ impl PathPattern {
 }
 
 impl Component {
-    /// Returns the only file name that can match, or `None` if the known attributes do not
-    /// determine it. With a fixed name the caller needs no listing of the directory.
+    /// Returns the only file name that can match, or `None` if several names can match. If there is
+    /// only one, the caller does not need to list the directory.
     pub fn fixed_name(&self, known_attributes: &Attributes) -> Option<String> {
         let mut name = String::new();
         for token in &self.0 {

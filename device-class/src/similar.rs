@@ -1,9 +1,11 @@
-//! Finds the known name that is most similar to a mistyped one, for "did you mean" in messages.
+//! Finds the known name that is most similar to a mistyped name. Messages show it after "did you
+//! mean".
 
 use std::cmp::Reverse;
 
-/// Returns the known name that is most similar to `mistyped_name`. Returns `None` if each known
-/// name differs in more than half of its characters, and `mistyped_name` abbreviates none of them.
+/// Returns the known name that is most similar to `mistyped_name`, or one that `mistyped_name`
+/// abbreviates. Returns `None` if there is no such name: each differs in more than half of its
+/// characters.
 pub fn find_most_similar<'a>(
     mistyped_name: &str,
     known_names: impl IntoIterator<Item = &'a str>,
@@ -31,8 +33,8 @@ fn is_abbreviation(name: &str, known_name: &str) -> bool {
     words.clone().count() == known_words.clone().count() && words.zip(known_words).all(is_beginning)
 }
 
-/// Returns the length in bytes of the common ending of two names. Of two names with the same
-/// distance, the one with the longer common ending is more similar.
+/// Returns the length in bytes of the common ending of two names. If two known names have the same
+/// edit distance, the one with the longer common ending is suggested.
 fn common_suffix_length(left: &str, right: &str) -> usize {
     let pairs = left.bytes().rev().zip(right.bytes().rev());
     pairs.take_while(|(left, right)| left == right).count()
@@ -49,8 +51,8 @@ pub fn is_typo(input_name: &str, known_name: &str) -> bool {
         return false;
     }
     let (input_name, known_name) = strip_common_words(input_name, known_name);
-    // Names of up to three letters, such as vendors' names, often differ in only one letter. So any
-    // difference means another name.
+    // Short names, such as those of vendors, often differ in only one letter. So for up to three
+    // letters any difference means another name.
     let max_distance = match input_name.len().min(known_name.len()) {
         0..=3 => 0,
         4..=5 => 1,
@@ -65,8 +67,8 @@ pub fn is_typo(input_name: &str, known_name: &str) -> bool {
 const MIN_PART_BYTES: usize = 6;
 
 /// Returns the known name that a user probably meant by `input_name`. `input_name` may be a part of
-/// the known name. No device is called `input_name` now, but one may appear later, so the
-/// comparison is as strict as that of [`is_typo`].
+/// the known name. The comparison is as strict as that of [`is_typo`]: no device has the name
+/// `input_name` now, but such a device may be added later.
 pub fn find_intended_name<'a>(
     input_name: &str,
     known_names: impl IntoIterator<Item = &'a str>,

@@ -73,7 +73,7 @@ pub(crate) struct BrokenRule(Box<RuleDetails>);
 #[derive(Debug)]
 struct RuleDetails {
     message: String,
-    /// The text by which the line of the error is found in the file.
+    /// A text that is searched in the file to find the line of the error, such as a key or a value.
     searched_text: Option<String>,
     /// The table that contains the error: its header, and its position (from 0) among the tables
     /// with this header. Only this table is searched, because elsewhere the same text may be
@@ -116,7 +116,7 @@ impl FileError {
         .into()
     }
 
-    /// Creates an error about the value of `key`. The error has the first line of `text` that
+    /// Creates an error about the value of `key`. The error names the first line of `text` that
     /// begins with `key`.
     pub(crate) fn for_key(path: &Path, text: &str, key: &str, message: String) -> Self {
         let has_key = |line: &str| line.trim_start().starts_with(key);
@@ -129,8 +129,8 @@ impl FileError {
         .into()
     }
 
-    /// Creates an error for a broken rule. The error has the file and the line whose text broke the
-    /// rule.
+    /// Creates an error for a broken rule. The error names the first file that contains the
+    /// searched text, and its line there.
     pub(crate) fn from_broken_rule(layers: &[Layer<'_>], rule: &BrokenRule) -> Self {
         let find_in_table = |text: &str| {
             let (header, number) = rule.0.table?;
@@ -226,8 +226,8 @@ pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, FileErro
     })
 }
 
-/// Deserializes a file. If a table contains a key that belongs before the first table of the file,
-/// the error says so.
+/// Deserializes a file. An error about an unknown key in a table says if the key is valid before
+/// the first table of the file.
 fn deserialize<T: DeserializeOwned>(file: Value<'_>) -> Result<T, Error> {
     let add_hint = |error: Error| {
         let unknown_key = error.details().unknown_key.as_deref();
@@ -239,8 +239,9 @@ fn deserialize<T: DeserializeOwned>(file: Value<'_>) -> Result<T, Error> {
     T::deserialize(file).map_err(add_hint)
 }
 
-/// Returns the keys that a file of the type `T` may have before its first table. Only serde's
-/// generated code has this list, so the list is taken from its error for an unknown key.
+/// Returns the keys that a file of the type `T` may have before its first table. Only the code that
+/// serde generates has this list, so a file with an unknown key is parsed, and the list is taken
+/// from the error.
 fn list_known_keys<T: DeserializeOwned>() -> &'static [&'static str] {
     let table = DeTable::parse("\"\" = 0").map_err(Error::from);
     let result = table.and_then(|table| T::deserialize(Value::from_table(table)));

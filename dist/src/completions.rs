@@ -53,9 +53,9 @@ fn generate_script(shell: Shell, command: &Command) -> Result<String> {
     Ok(script)
 }
 
-/// Changes a script that clap has generated. The changed script completes the arguments of `attach`
-/// and `detach` with the names of devices, and arguments for containers with the names of
-/// containers.
+/// Changes a script that clap has generated, so that it also completes names. The arguments of
+/// `attach` and `detach` are completed with the names of devices. Arguments that name a container
+/// are completed with the names of containers.
 ///
 /// # Errors
 /// Returns an error if the script does not have the lines that must be changed, because another

@@ -46,9 +46,9 @@ struct Components {
 }
 
 impl Components {
-    /// Finds the components that are linked into the programs of a set for `target`. `cargo tree`
-    /// lists the packages, because it knows the features of each build. `cargo metadata` tells
-    /// their licences.
+    /// Finds the components of the programs in a set: the packages and the libraries of the
+    /// toolchain that are linked into them for `target`. `cargo tree` lists the packages, because
+    /// it knows the features of each build. `cargo metadata` contains their licences.
     fn resolve(program_set: ProgramSet, target: &str) -> Result<Self> {
         let mut components = Self {
             packages: BTreeMap::new(),

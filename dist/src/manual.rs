@@ -117,9 +117,9 @@ pub(crate) fn clean_pages(dir: &Path, date: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns a manual page with the date, and without what mandoc rejects: the font `C` and the
-/// paragraph after a heading, which `go-md2man` writes, line breaks beside vertical space, white
-/// space at the end of lines, and lines of examples that look like macros.
+/// Returns a manual page with the date, and without text that mandoc rejects. go-md2man writes the
+/// font `C` and a paragraph after a heading. Other rejected text is a line break beside vertical
+/// space, white space at the end of a line, or a line of an example that looks like a macro.
 fn clean_page(text: &str, date: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut is_in_example = false;
@@ -145,8 +145,8 @@ fn clean_page(text: &str, date: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// If `line` is the title line of a page, sets its date, which is empty, and writes its name in
-/// capital letters. Returns other lines unchanged.
+/// Completes the title line (`.TH`) of a page: sets the date, which is empty, and writes the name
+/// in capital letters. Returns all other lines unchanged.
 fn complete_title(line: String, date: &str) -> String {
     let Some(title) = line.strip_prefix(".TH ") else {
         return line;

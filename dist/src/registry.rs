@@ -56,9 +56,9 @@ impl fmt::Display for RegistryName {
     }
 }
 
-/// Returns whether a text can be a component of the path in the name of an image: lower-case letters
-/// and digits, with a separator between them, which is a dot, one or two underscores, or any number
-/// of hyphens (OCI distribution spec 1.1, "Pulling manifests").
+/// Returns whether a text can be a component of the path in the name of an image (OCI distribution
+/// spec 1.1, "Pulling manifests"). It has only lower-case letters, digits, and separators between
+/// them. A separator is a dot, one or two underscores, or any number of hyphens.
 fn is_path_component(text: &str) -> bool {
     let is_letter_or_digit = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let mut separators = text

@@ -1,8 +1,8 @@
-//! Creates the client with which the driver requests ResourceClaims from the API server.
+//! Creates the client that requests ResourceClaims from the API server.
 //!
-//! The namespace and the name of a claim become parts of the request's path, and the crate kube
-//! does not escape them. They come from the kubelet and from claim records, and are checked so that
-//! they cannot form another path.
+//! The namespace and the name of a claim become parts of the path of a URL, and the crate kube does
+//! not escape them. They come from the kubelet and from claim records. They are checked, so that a
+//! wrong name cannot lead to the path of another object.
 
 use anyhow::ensure;
 use device_class::name::excerpt;

@@ -16,8 +16,8 @@ use crate::claim_api::build_claims_api;
 use crate::claim_users::{ClaimUse, ClaimUsers};
 use crate::inventory::Inventory;
 
-/// The interval at which claims that no pod uses are searched for, and at which the CDI
-/// specifications of all claims are written again.
+/// The interval of two tasks. One searches for prepared claims that no pod uses, and the other
+/// writes the CDI specifications of all claims again.
 const CLEANUP_INTERVAL: Duration = Duration::from_secs(600);
 
 /// The interval at which the driver checks that every prepared claim has its CDI specification
@@ -118,8 +118,8 @@ pub(crate) async fn unprepare_unused_claims(
     for record in records.iter().filter(|record| uids.contains(&record.uid)) {
         let result =
             unprepare_claim_if_unused(client, claims, claim_users, record, inventory).await;
-        // This context names the claim that still has the device. The caller adds the name of the
-        // claim that is being prepared.
+        // The context names the claim that still has the device. The caller adds the name of the
+        // claim that it prepares, so that the error contains both.
         result.with_context(|| format!("the device of claim {}", record.qualified_name()))?;
     }
     Ok(())
@@ -135,8 +135,8 @@ async fn unprepare_claim_if_unused(
     record: &Record,
     inventory: &Inventory,
 ) -> Result<(), anyhow::Error> {
-    // The record is opened before the request to the API server, because the claim may be prepared
-    // for a new pod after the answer. The open file then shows that the record was replaced.
+    // The record is opened before the API server is asked, because the claim may be prepared for a
+    // new pod after the answer. The record is then another file than this open one.
     let Some(record_file) = claims.open_record(&record.uid)? else {
         return Ok(());
     };
@@ -149,8 +149,8 @@ async fn unprepare_claim_if_unused(
         Some(claim) => match list_allocated_devices(&claim, &record.uid) {
             Err(error) if error.is_claim_unused() => error.to_string(),
             _ => {
-                // The claim stays prepared. Its record is updated, because the claim may meanwhile
-                // be reserved for further pods.
+                // The claim stays prepared. Its record is updated, because the claim may be
+                // reserved for more pods than when the record was written.
                 let running_pods = claim_users.find_running_pods().await;
                 let (claims, uid) = (claims.clone(), record.uid.clone());
                 let update_record = move || claims.update_pods(&uid, &claim, running_pods.as_ref());

@@ -29,8 +29,8 @@ use crate::pod_cgroups::{DriverPod, PodCgroupFinder, PodUid};
 pub(crate) struct ClaimUsers {
     checkpoint_path: PathBuf,
     pod_resources_socket: PathBuf,
-    /// The name of the driver's own pod, by which a complete answer of the PodResources API is
-    /// recognised. If it is not known, the API is not used.
+    /// The name of the driver's own pod. Only an answer of the PodResources API that lists this pod
+    /// is complete. If the name is unknown, the API is not used.
     driver_pod_name: Option<String>,
     cgroups: PodCgroupFinder,
 }
@@ -60,9 +60,9 @@ impl ClaimUsers {
         }
     }
 
-    /// Determines whether a pod of this node uses a claim. It does if any source finds a user. It
-    /// does not if the kubelet's checkpoint lists none, or if both the PodResources API and the
-    /// cgroups show none.
+    /// Determines whether a pod of this node uses a claim. The claim is in use if any source shows
+    /// a user. It is unused if the kubelet's checkpoint lists none, or if both the PodResources API
+    /// and the cgroups show none.
     pub(crate) async fn determine_claim_use(&self, claim: &Record) -> ClaimUse {
         let path = self.checkpoint_path.display();
         let is_in_checkpoint = match KubeletClaims::read(&self.checkpoint_path) {

@@ -26,8 +26,8 @@ pub struct ClassDevices {
     pub device_names: Vec<String>,
     /// The devices that can be divided into parts, or are divided already.
     pub divisible_devices: Vec<DivisibleDevice>,
-    /// Whether the allocations of the device plugin are known. If they are not, no claim may get a
-    /// device.
+    /// Whether the devices that the kubelet allocated through the device plugin are known. If not,
+    /// each device may be in use, and no claim may get one.
     pub are_allocations_known: bool,
 }
 
@@ -49,7 +49,8 @@ pub enum NamedDevice<'a> {
     Part(&'a DivisibleDevice, &'a PossiblePart),
 }
 
-/// An entry of a class's pool, from which devices of the ResourceSlices are built.
+/// One device in the list of a class, with all its parts if it can be divided. It becomes one or
+/// more entries of a ResourceSlice.
 #[derive(Debug, Clone, Copy)]
 pub enum PoolEntry<'a> {
     Device(&'a str, &'a Device),
@@ -192,8 +193,8 @@ impl ClassDevices {
     }
 
     /// Returns the entries of the class's pool, in the order of the devices. If `includes_parts` is
-    /// true, each divisible device is one entry, and its parts need not exist. Otherwise the
-    /// entries are the existing devices and parts.
+    /// true, a divisible device is one entry together with its possible parts. Otherwise each
+    /// existing device or part is an entry.
     pub fn list_pool_entries(&self, includes_parts: bool) -> Vec<PoolEntry<'_>> {
         let mut entries = Vec::new();
         let mut listed_parents: Vec<&DeviceId> = Vec::new();
@@ -237,7 +238,7 @@ impl ClassDevices {
     }
 
     /// Returns the health of a part. A part that does not exist yet has the health of its device.
-    /// However, it is healthy if the device's only fault is that it cannot be used as a whole.
+    /// However, it is healthy if the device is unhealthy only because it cannot be used as a whole.
     pub fn part_health<'a>(
         &'a self,
         parent: &'a DivisibleDevice,
@@ -254,8 +255,8 @@ impl ClassDevices {
     }
 }
 
-/// Returns the devices of a class that can be divided, if the host has the programs that create
-/// parts. Also returns a message for each problem.
+/// Returns the devices of a class that can be divided. The host must have the programs that create
+/// parts. Also returns a message for each reason why devices cannot be divided.
 fn find_divisible_devices(
     class: &DeviceClass,
     inventory: &Inventory,

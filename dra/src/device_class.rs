@@ -91,7 +91,7 @@ fn build_class_manifests(class: &DeviceClass) -> String {
     manifests
 }
 
-/// The CEL expression for the attributes of a device whose domain is that of this driver.
+/// The CEL expression for those attributes of a device that this driver defines.
 const DRIVER_ATTRIBUTES: &str = "device.attributes['boathook.dev']";
 
 /// Builds one manifest, and appends `extra_conditions` to its selector. The selector first tests

@@ -25,8 +25,8 @@ pub(crate) struct Scanner {
     host_root: PathBuf,
     allocations: PluginAllocations,
     claim_store: ClaimStore,
-    /// The device plugin's allocations, as they were last read. `None` means that they could not be
-    /// read yet.
+    /// The devices that the kubelet allocated through the device plugin, as they were last read.
+    /// `None` means that they could not be read yet.
     allocated_ids: Option<ContainerDeviceIds>,
     /// The last logged reason why the allocations cannot be read. A reason that is already logged
     /// is not logged again.
@@ -35,8 +35,8 @@ pub(crate) struct Scanner {
     scan_end_sender: watch::Sender<bool>,
 }
 
-/// A receiver that is notified when the first scan ends. Until then the inventory is empty, even if
-/// the host has devices.
+/// A receiver for the end of the first scan. Until then the inventory is empty, even if the host
+/// has devices.
 #[derive(Debug, Clone)]
 pub(crate) struct FirstScan(watch::Receiver<bool>);
 
@@ -49,8 +49,8 @@ impl FirstScan {
             .await
             .is_err()
         {
-            // The sender is dropped only when the process ends, so this future need not complete
-            // any more.
+            // The first scan has not ended, and the sender of its end is dropped only when the
+            // process ends. Therefore this future need not complete.
             std::future::pending().await
         }
     }
@@ -128,9 +128,9 @@ impl Scanner {
         }
         let allocated_ids = self.allocated_ids.clone();
         let host_root = self.host_root.clone();
-        // A class is locked while one of its parts is being created. Its devices may then
-        // contradict the driver properties that the vendor's program reported, so the scan of a
-        // locked class is discarded.
+        // While a part of a device is created, its class is locked. A scan may then find the new
+        // part, while the attributes that the vendor's program reported are still the old ones.
+        // Therefore the previous devices of a locked class are kept.
         let classes = self.host_watcher.classes().iter();
         let divisible_classes = classes.filter(|class| !class.spec.parts.is_empty());
         let lock_attempts = divisible_classes.map(|class| {
@@ -159,8 +159,8 @@ impl Scanner {
         if let Some(scanned_classes) = scan_task.await.result {
             self.inventory.send_if_modified(|previous_inventory| {
                 let is_changed = !has_same_slices(previous_inventory, &scanned_classes);
-                // The new inventory replaces the old one even if the slices are equal: data that is
-                // not in the slices, such as device numbers, may differ.
+                // The new inventory is stored even if the slices are equal, because it may have new
+                // values that the slices lack, such as device numbers.
                 *previous_inventory = Arc::new(scanned_classes);
                 is_changed
             });
@@ -169,7 +169,8 @@ impl Scanner {
     }
 }
 
-/// Returns whether ResourceSlices for both lists of classes would be equal.
+/// Returns whether both lists of classes result in the same ResourceSlices. If so, nothing needs to
+/// be published.
 fn has_same_slices(old_classes: &[ClassDevices], new_classes: &[ClassDevices]) -> bool {
     let to_comparable = |classes: &[ClassDevices]| -> Vec<_> {
         let class_states = classes.iter().flat_map(|class| {

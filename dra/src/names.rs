@@ -6,8 +6,8 @@ use device_class::name::{ClassName, DeviceId, fnv1a};
 /// driver's attributes, such as `boathook.dev/class`.
 pub const DRIVER: &str = "boathook.dev";
 
-/// The name of the capacity that a shared device has in ResourceSlices: the number of containers
-/// that may have the device at the same time.
+/// The name of a shared device's capacity in ResourceSlices. The capacity is the number of
+/// containers that may have the device at the same time.
 pub(crate) const SHARES_CAPACITY: &str = "shares";
 
 /// The maximum length of a DNS label, in bytes (RFC 1123).

@@ -1,6 +1,6 @@
 //! Reports devices that fail or recover as Events of the node, which `kubectl describe node` and
-//! `kubectl events` show. The API server keeps an Event for an hour, unless it is configured
-//! otherwise. The lasting signs are the taints in the ResourceSlices.
+//! `kubectl events` show. The API server keeps an Event for an hour by default. The taints in the
+//! ResourceSlices show a failure as long as it lasts.
 
 use std::collections::BTreeMap;
 
@@ -124,8 +124,8 @@ fn create_event(type_: EventType, reason: &str, name: &DeviceName, text: &str) -
         reason: reason.to_owned(),
         note: Some(note),
         action: "Scan".to_owned(),
-        // The recorder does not compare the notes of Events. Without this field, it treats the Events
-        // of two devices, or of two faults of one device, as one repeated Event.
+        // The recorder does not compare the notes of Events. Without this field, it would treat the
+        // Events of two devices, or of two faults of one device, as one repeated Event.
         secondary: Some(ObjectReference {
             kind: Some("Device".to_owned()),
             name: Some(format!("{pool}/{device}")),

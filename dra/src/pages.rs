@@ -9,8 +9,8 @@ use tokio::sync::watch;
 
 use crate::inventory::FirstScan;
 
-/// Decides whether the process is ready: the first scan has ended, and the kubelet has registered
-/// the driver.
+/// Decides whether the process is ready. It is ready if the first scan has ended and the kubelet
+/// has registered the driver.
 #[derive(Debug, Clone)]
 pub(crate) struct Readiness {
     pub(crate) registration_state: watch::Receiver<bool>,

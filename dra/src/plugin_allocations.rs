@@ -9,7 +9,8 @@
 //! - The pod has no cgroup. This alone is not enough, because pods may not have a cgroup yet after
 //!   the node has restarted.
 //!
-//! A source that does not list the driver's own pod is incomplete, and is not used.
+//! A source that omits the driver's own pod is incomplete. It cannot prove that a pod has ended,
+//! and is not used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -27,11 +28,13 @@ pub struct PluginAllocations {
     checkpoint_path: PathBuf,
     pod_resources_socket: PathBuf,
     cgroups: PodCgroupFinder,
-    /// The driver's own pod. If it is not known, only the kubelet checkpoint is used.
+    /// The driver's own pod. Without it, the other two sources cannot be checked for completeness,
+    /// and only the kubelet checkpoint is used.
     driver_pod: Option<DriverPod>,
 }
 
-/// The devices that the kubelet allocated to containers, each as its resource name and id.
+/// The devices that the kubelet allocated to containers. Each entry consists of a resource name and
+/// the id of a device or share.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ContainerDeviceIds(BTreeSet<(String, String)>);
 
@@ -44,7 +47,8 @@ pub(crate) struct UnreadableCheckpoint {
 }
 
 impl ContainerDeviceIds {
-    /// Returns whether the device, or a share of it, is allocated to a container.
+    /// Returns whether the kubelet allocated the device, or a share of it, through the device
+    /// plugin.
     pub(crate) fn contains_device(&self, device: &Device) -> bool {
         let resource = device.resource.as_str();
         let offered_ids = device.offered_ids();
@@ -73,7 +77,7 @@ impl PluginAllocations {
     }
 
     /// Reads the allocated devices. Returns an empty set if there is no checkpoint, because the
-    /// kubelet writes it at its first allocation.
+    /// kubelet creates the file only at its first allocation.
     pub(crate) async fn read(&self) -> Result<ContainerDeviceIds, UnreadableCheckpoint> {
         let checkpoint = match KubeletCheckpoint::read(&self.checkpoint_path) {
             Ok(checkpoint) => checkpoint,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::task::spawn_blocking;
 
-/// The maximum depth at which cgroups of pods are searched. If systemd manages the cgroups and the
+/// The maximum depth of the search for the cgroups of pods. If systemd manages the cgroups and the
 /// kubelet has its own root cgroup, the cgroups of pods are at the fifth level.
 const MAX_SEARCH_DEPTH: usize = 8;
 

@@ -77,8 +77,8 @@ pub async fn run(options: RunOptions) -> Result<(), anyhow::Error> {
             allocations: allocations.clone(),
         },
     };
-    // The driver registers before the first scan has ended. If the driver of a pod is not
-    // registered, the kubelet retries the pod only after a minute.
+    // The driver registers before the first scan has ended. If a pod needs an unregistered driver,
+    // the kubelet refuses the pod, and tries again only after a minute.
     let scanner = Scanner::new(config, allocations, store);
     let (inventory, first_scan) = (scanner.subscribe(), scanner.first_scan());
     let metrics = Metrics::default();

@@ -52,7 +52,8 @@ const FIRST_SCAN_TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum length of the message about a device's health, in bytes. A longer message is cut.
 const MAX_HEALTH_MESSAGE_BYTES: usize = 1024;
 
-/// The gRPC services that the kubelet calls, with all that they need. Each server has a clone.
+/// The implementation of the gRPC services that the kubelet calls. Each gRPC server of the driver
+/// has a clone.
 #[derive(Clone)]
 pub(crate) struct Service {
     pub(crate) client: Client,
@@ -91,9 +92,9 @@ impl Service {
             spawn_blocking(move || span.in_scope(|| claims.prepare(&uid, &api_claim, &inventory)))
         };
         match prepare().await? {
-            // Another claim has the device. That claim may be unused: if the kubelet has lost a
-            // claim from its checkpoint, it never unprepares the claim. Therefore unused claims are
-            // unprepared before the second attempt.
+            // Another claim has the device. Perhaps no pod uses that claim any more: a kubelet that
+            // has lost a claim from its checkpoint never unprepares the claim. Therefore unused
+            // claims are unprepared before the second attempt.
             Err(PrepareError::Conflict(
                 Conflict::DeviceInUse { uids, .. } | Conflict::TooFewShares { uids, .. },
             )) => {
@@ -181,8 +182,8 @@ impl Service {
 }
 
 /// Creates the log span of a call for one claim. The span adds the claim to all log messages of the
-/// call. Its level is that of errors, so that warnings have it at each `--log-level`. No
-/// field is called `name`: in a log of JSON lines that is the span's own name.
+/// call. Its level is that of errors, so that warnings have it at each `--log-level`. No field is
+/// called `name`, because in a log of JSON lines the key `name` has the name of the span itself.
 fn create_claim_span(call: &'static str, claim: &Claim) -> Span {
     let Claim {
         namespace,

@@ -52,8 +52,8 @@ impl SocketPaths {
         })
     }
 
-    /// Removes the sockets at which no process listens. An instance that is killed leaves such
-    /// sockets.
+    /// Removes the sockets at which no process listens. They remain if an instance of the driver
+    /// was killed.
     pub(crate) fn remove_stale_sockets(&self) {
         let registry_dir = self
             .registration_socket_path
@@ -78,8 +78,8 @@ impl SocketPaths {
     }
 }
 
-/// A listening Unix socket and its file. Dropping it removes the file. If it is the registration
-/// socket, the kubelet then deregisters the driver.
+/// A listening Unix socket and its file. Dropping it removes the file. The kubelet deregisters the
+/// driver when the file of the registration socket disappears.
 #[derive(Debug)]
 pub(crate) struct Socket {
     path: PathBuf,

@@ -1,16 +1,20 @@
-//! Decides who authorizes a request for devices. The whole decision is in this file and depends
-//! only on the arguments of its functions. `ARCHITECTURE.md` ("Who authorizes a request") describes
-//! the decision in two tables. The test below compares every combination with these tables.
+//! Decides whether a container may get the devices that it requests, and who authorizes this: the
+//! request itself, a CDI specification, or the kubelet's checkpoints. The functions of this file
+//! read no files, so the decision depends only on their arguments. `ARCHITECTURE.md` ("Who
+//! authorizes a request") describes the decision in two tables. The test below compares every
+//! combination with these tables.
 
 use injection_plan::plan::CheckpointRule;
 
 use crate::oci::CdiGrant;
 
-/// For whom a plan is made. This determines which requests for devices are considered.
+/// The program or user for whom an injection plan is made. The planner considers only the requests
+/// for devices that this caller may make.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub enum Caller {
-    /// An engine, which calls the hook or `boathook-runtime` for every container. Variables and
-    /// annotations are considered, unless a CDI specification grants devices of the class.
+    /// A container engine. It calls the hook or `boathook-runtime` for every container. The
+    /// container's environment variables and annotations are considered, except for a class of
+    /// which a CDI specification grants devices.
     #[default]
     Engine,
     /// A hook from a CDI specification. Only the grants of CDI specifications are considered.
@@ -18,14 +22,16 @@ pub enum Caller {
     /// A command that shows the whole plan, such as `boathook explain` or `boathook doctor`. All
     /// requests are considered.
     PlanInspector,
-    /// A user who changes a running container. Variables and annotations are considered only if an
-    /// engine called the hook for them. Otherwise nobody has authorized the requests of the image.
+    /// A command that changes a running container. The container's variables and annotations are
+    /// considered only if config.json has a hook that reads them. Otherwise the engine never handed
+    /// them to Boathook, and nobody has authorized them.
     RunningContainerChange,
     /// A user who attaches devices. Only the requests of `boathook attach` are considered.
     Attach,
 }
 
-/// Where a request is from: a part of the container's configuration, or a command of a user.
+/// The place from which a request for devices comes: a part of the container's config.json, or a
+/// user's command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestSourceKind {
     /// An environment variable of the container. Any image can set it, so it is the least trusted
@@ -41,13 +47,15 @@ pub enum RequestSourceKind {
     ForcedAttach,
 }
 
-/// The origin of a container: the variants of [`crate::trust::Origin`] without their data.
+/// The kind of a container's origin, which is a pod or a user of the host. The variants are those
+/// of [`crate::trust::Origin`] without data, and `Uncertain`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OriginKind {
     NoPod,
     Sandbox,
     Pod,
-    /// The path of the container's cgroup and the engine's annotations contradict each other.
+    /// It is not certain whether the container belongs to a pod. The path of its cgroup and the
+    /// engine's annotations contradict each other, or a necessary annotation is missing.
     Uncertain,
 }
 
@@ -58,15 +66,16 @@ pub(crate) struct ContainerProperties {
     /// True if config.json has a Boathook hook that reads the container's variables and
     /// annotations.
     pub(crate) has_hook: bool,
-    /// True if config.toml sets `allow_env_outside_kubernetes`: then environment variables may
-    /// request devices for containers that belong to no pod.
+    /// True if config.toml sets `allow_env_outside_kubernetes`. Then a container that belongs to no
+    /// pod gets devices because its environment variables request them.
     pub(crate) allows_variable_requests: bool,
     /// True if `trusted_pods` in config.toml or in the class file names the container's pod.
     pub(crate) is_trusted: bool,
-    /// True if config.json has an annotation that contains CDI device names. Users may have chosen
-    /// the devices in such an annotation.
+    /// True if config.json has an annotation with CDI device names. Such an annotation is not
+    /// trusted, because a user may have written it.
     pub(crate) has_cdi_annotation: bool,
-    /// True if config.json allows a process of the container to have CAP_SYS_ADMIN.
+    /// True if the bounding set in config.json contains CAP_SYS_ADMIN, so that a process of the
+    /// container may have this capability.
     pub(crate) has_sys_admin: bool,
 }
 
@@ -75,34 +84,35 @@ pub(crate) struct ContainerProperties {
 pub(crate) enum Decision {
     /// The request is ignored, because of the caller or of the container's origin.
     Ignored,
-    /// The request itself is sufficient, so the kubelet's checkpoints are not read.
+    /// The request is granted without any further proof. The kubelet's checkpoints are not read.
     Request {
         reason: DecisionReason,
         /// True if the request may also name capabilities that the class lists as
         /// `trusted_capabilities`.
         allows_trusted_capabilities: bool,
     },
-    /// The kubelet's checkpoints decide. One records the allocated devices, the other the resource
-    /// claims.
+    /// The kubelet's checkpoints decide: these are the files in which the kubelet records the
+    /// devices and the resource claims of its pods.
     KubeletCheckpoints(CheckpointRule, ClaimSelection),
-    /// The container starts, but gets no device for this request.
+    /// The container starts, but this request gives it no device.
     NoDevice(DecisionReason),
-    /// The container does not start. A user's command fails.
+    /// The request is an error: the container does not start, or the user's command fails.
     Refused(DecisionReason),
 }
 
-/// Which resource claims are accepted as claims of the container's pod.
+/// The Kubernetes resource claims that are accepted as claims of the container's pod. Only a CDI
+/// specification names a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClaimSelection {
     None,
     /// Only the claims in the kubelet's checkpoint of resource claims.
     Recorded,
-    /// The claims in the kubelet's checkpoint of resource claims, or all claims if this checkpoint
-    /// does not exist: a kubelet with another root directory has its checkpoint elsewhere.
+    /// Like `Recorded`, but all claims are accepted if the checkpoint does not exist. A kubelet
+    /// with another root directory has its checkpoint elsewhere.
     InCheckpointOrAll,
 }
 
-/// The reason of a [`Decision`], from which the text of messages is made.
+/// The reason for a [`Decision`]. Messages to the user explain it in words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DecisionReason {
     NoPod,
@@ -115,8 +125,9 @@ pub(crate) enum DecisionReason {
     Uncertain,
 }
 
-/// Reports whether a request from this source is considered for the caller. Other requests are
-/// ignored without a message.
+/// Reports whether a request from `source` counts for this caller. A request that does not count is
+/// ignored without a message. `has_hook` is true if config.json has a hook that reads variables and
+/// annotations.
 pub(crate) fn is_request_considered(
     caller: &Caller,
     source: RequestSourceKind,
@@ -135,7 +146,8 @@ pub(crate) fn is_request_considered(
     }
 }
 
-/// Decides who authorizes a request from this source. The request may also be ignored or refused.
+/// Decides whether a request from `source` is authorized, and by whom. The decision may also be
+/// that the request is ignored or refused.
 pub(crate) fn authorize(
     caller: &Caller,
     source: RequestSourceKind,
@@ -148,14 +160,15 @@ pub(crate) fn authorize(
     }
     let authorize_by_request = |reason| Decision::Request {
         reason,
-        // Outside of pods, any image can request trusted capabilities with a variable. So a
-        // container gets them only if it may have CAP_SYS_ADMIN anyway.
+        // Outside of pods, the author of any image can request trusted capabilities with a
+        // variable. So such a container gets them only if config.json allows it CAP_SYS_ADMIN
+        // anyway.
         allows_trusted_capabilities: properties.origin != NoPod || properties.has_sys_admin,
     };
     match (properties.origin, source) {
         (Uncertain, _) => Decision::Refused(DecisionReason::Uncertain),
-        // Outside of pods, annotations authorize nothing, because podman copies annotations from an
-        // image's manifest.
+        // Outside of pods, an annotation authorizes nothing. Its author may be the author of the
+        // image, because podman copies annotations from the manifest of an image.
         (NoPod | Sandbox, Annotation) => Decision::Ignored,
         (NoPod, Attach | ForcedAttach) => authorize_by_request(DecisionReason::Administrator),
         (_, ForcedAttach) => authorize_by_request(DecisionReason::Force),
@@ -165,8 +178,8 @@ pub(crate) fn authorize(
         }
         (NoPod, Variable) => Decision::NoDevice(DecisionReason::NotAllowed),
         (Sandbox, Variable) => Decision::NoDevice(DecisionReason::Sandbox),
-        // Ignoring the request would not be enough: the engine has already added the device nodes
-        // to config.json, or a user waits for the result.
+        // These requests are refused instead of ignored. For CDI, the engine has already added the
+        // device nodes to config.json. For `attach`, a user waits for the result.
         (Sandbox, Cdi | Attach) => Decision::Refused(DecisionReason::Sandbox),
         (Pod, _) if properties.is_trusted => authorize_by_request(DecisionReason::TrustedPod),
         (Pod, Variable) => {
@@ -175,7 +188,7 @@ pub(crate) fn authorize(
         (Pod, Annotation) => {
             Decision::KubeletCheckpoints(CheckpointRule::RequireRecorded, ClaimSelection::None)
         }
-        // Only root writes CDI specifications, but users may choose which devices in them a
+        // Only root writes CDI specifications, but users may choose which of their devices a
         // container gets. CRI-O reads the device names from the annotations of the pod and of a
         // restored image. containerd before 2.1.9, 2.2.5 and 2.3.2 also reads them from a restored
         // image (GHSA-33vj-92qq-66hc), which config.json does not show.

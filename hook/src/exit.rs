@@ -1,4 +1,5 @@
-//! The exit codes of `boathook` and of the hook, which tell a caller why a command failed.
+//! Declares the exit codes of `boathook`, `boathook-hook` and `boathook-runtime`. A script can find
+//! out from the code why a command failed.
 
 use std::io::{self, Write};
 use std::process;
@@ -6,7 +7,7 @@ use std::process;
 use serde::Serialize;
 use serde_json::json;
 
-/// The exit code of `boathook` and of the hook. Scripts depend on these numbers, so they must not
+/// The exit code of a program of Boathook. Scripts depend on these numbers, so a number must never
 /// change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -28,8 +29,8 @@ pub enum ExitCode {
     Injection = 6,
     /// The hook exceeded its time limit ([`crate::sys::deadline::DEADLINE_SECONDS`]).
     Deadline = 7,
-    /// `detach`: the device rules were revoked, but the device nodes in the container could not be
-    /// removed.
+    /// `detach`: the container may no longer open the device, but its device nodes could not be
+    /// removed from the container.
     NodeStays = 8,
     /// `doctor`: there is no such container.
     NoContainer = 10,
@@ -56,12 +57,12 @@ pub enum ExitCode {
 }
 
 impl ExitCode {
-    /// Prints the failure as JSON on stdout, for the option `--json`. The caller has already
-    /// printed the message on stderr.
+    /// Prints this exit code and `message` as JSON on stdout, because the user gave the option
+    /// `--json`. The caller has already printed the message on stderr.
     pub fn print_failure(self, message: &str) {
         let error = json!({ "message": message, "kind": self, "exit_code": self as u8 });
         let text = json!({ "error": error });
-        // If writing to stdout fails, the error cannot be reported anywhere else.
+        // An error of this write is ignored, because the message is already on stderr.
         let _ = writeln!(io::stdout().lock(), "{text:#}");
     }
 }

@@ -10,8 +10,9 @@ use crate::oci::hooks;
 use crate::oci::read_file_capped;
 
 /// Reads the configuration file at `path`. If `path` is `None`, reads the default file, which need
-/// not exist. If `boathook-init` has not installed a release on this host, uses the class files
-/// next to this program, which are in a package or an unpacked archive.
+/// not exist. If the default class directory does not exist, because `boathook-init` has installed
+/// no release here, uses the class files next to this program. A package or an unpacked archive
+/// contains them.
 ///
 /// # Errors
 ///
@@ -33,9 +34,9 @@ pub(crate) fn with_installed_classes(mut config: Config) -> Config {
     config
 }
 
-/// Reads the class directories from a configuration file that has an error in another setting. With
-/// the class files, the hook can find out that a container requests nothing and may start. Returns
-/// `None` if the class directories cannot be parsed.
+/// Reads the class directories from a configuration file that has an error in another setting. The
+/// hook needs the class files to find out that a container requests nothing and may start. Returns
+/// `None` if the setting of the class directories cannot be parsed.
 pub(crate) fn parse_config_despite_error(error: &FileError) -> Option<Config> {
     const MAX_CONFIG_BYTES: usize = 1 << 20;
     let bytes = read_file_capped(error.path(), MAX_CONFIG_BYTES);
@@ -55,8 +56,8 @@ pub(crate) fn parse_config_despite_error(error: &FileError) -> Option<Config> {
             ..Config::default()
         }));
     };
-    // The array of class directories may continue on the next lines, so lines are added until the
-    // text can be parsed.
+    // The setting of the class directories is an array that may continue on the next lines. So
+    // lines are added until the text can be parsed.
     let mut setting_text = String::new();
     for line in std::iter::once(first_line).chain(lines_before_tables) {
         setting_text += line;
@@ -69,14 +70,15 @@ pub(crate) fn parse_config_despite_error(error: &FileError) -> Option<Config> {
 }
 
 /// Returns the path of the hook program, which is installed in the directory of this program. The
-/// path contains no symbolic links, because the kernel returns the resolved path of a program.
+/// path contains no symbolic links, because the kernel resolves them in the path of a running
+/// program (`/proc/self/exe`).
 pub fn adjacent_hook_path() -> PathBuf {
     let program_path = std::env::current_exe().unwrap_or_default();
     program_path.with_file_name(hooks::HOOK_FILE_NAME)
 }
 
-/// Returns the directory `classes.d` next to this program's directory, as in an unpacked archive.
-/// Returns `None` if there is none.
+/// Returns the directory `classes.d` beside the directory of this program, such as `x/classes.d`
+/// for `x/bin/boathook` in an unpacked archive. Returns `None` if it does not exist.
 fn find_adjacent_class_dir() -> Option<PathBuf> {
     let program_path = std::env::current_exe().ok()?;
     let class_dir = program_path.parent()?.parent()?.join("classes.d");

@@ -1,10 +1,10 @@
 //! The OCI hook, which a container runtime calls for every container, and the wrapper runtime. The
-//! hook puts the devices that a container is authorized to use into its root file system, and allows
-//! them in its cgroup. It executes no program of a container and follows no link of a container to
-//! the host. `ARCHITECTURE.md` shows the data flow.
+//! hook puts the devices that a container is authorized to use into its root file system, and
+//! allows them in its cgroup. It executes no program of a container, and follows no symbolic link
+//! in a container out to the host. `ARCHITECTURE.md` shows the data flow.
 //!
-//! The programs use [`hook_main`] and [`runtime_main`]. The crate `boathook` uses the modules
-//! for containers that run.
+//! The programs `boathook-hook` and `boathook-runtime` call [`hook_main`] and [`runtime_main`]. The
+//! crate `boathook` uses the public modules to inspect and change running containers.
 
 #![cfg_attr(
     test,

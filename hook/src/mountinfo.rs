@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// The fields of a mountinfo line that this program uses. Paths are not decoded yet: the kernel
-/// writes a space or a backslash as an octal code such as `\040`.
+/// The fields of a line of mountinfo that this program uses. The paths are still encoded: the
+/// kernel writes a space or a backslash as an octal code such as `\040`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MountLine<'a> {
     pub(crate) id: u64,
@@ -14,8 +14,8 @@ pub(crate) struct MountLine<'a> {
     /// bind mount of a subdirectory.
     pub(crate) root: &'a [u8],
     pub(crate) point: &'a [u8],
-    /// True if the mount is in a peer group (`shared:N`). A new mount inside it then also appears
-    /// in the group's other mounts (mount_namespaces(7)).
+    /// True if the mount is in a peer group (`shared:N`). A new mount inside this mount then also
+    /// appears in the other mounts of the group (mount_namespaces(7)).
     pub(crate) is_shared: bool,
     pub(crate) fs_type: &'a [u8],
     /// The options of the file system itself, such as `size=64k`. They apply to all its mounts.
@@ -88,7 +88,7 @@ fn decode_octal_escapes(field: &[u8]) -> PathBuf {
     }
 }
 
-/// A mount of a [`MountTable`], without its paths.
+/// A mount of a [`MountTable`]. Its paths are left out, because the callers look up mounts by id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MountEntry {
     pub(crate) id: u64,
@@ -101,8 +101,8 @@ pub(crate) struct MountEntry {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MountTable(Vec<MountEntry>);
 
-/// The error for a line of mountinfo that does not have the kernel's format. The first line has the
-/// number 1.
+/// The error for a line of mountinfo that does not have the kernel's format. Line numbers begin
+/// with 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line_number} is not a mount")]
 pub struct MountInfoError {

@@ -112,8 +112,8 @@ struct CollectedRequests {
     class_file_errors: Vec<FileError>,
 }
 
-/// Returns the injection plan of a container. If the container requests nothing, as most do, parses
-/// no class file and returns an empty plan.
+/// Returns the injection plan of a container. Most containers request nothing. For these, no class
+/// file is parsed, and the plan has no devices.
 pub fn plan_container_injection(
     bundle: &Bundle,
     caller: &Caller,
@@ -131,7 +131,7 @@ pub fn plan_container_injection(
         }
         Ok(_) => InjectionPlan::default(),
         // It is uncertain whether the container belongs to a pod. The container is refused only if
-        // it requests devices.
+        // it requests devices; otherwise it starts.
         Err(error) => {
             let properties = trust::collect_container_properties(bundle, None, &[], &config.trust);
             let annotation_source =
@@ -201,7 +201,8 @@ fn compute_plan(
         .iter()
         .map(|(request, authority)| {
             let mut selection = request.request.edit_selection();
-            // The kubelet may have chosen other devices than those that the request names.
+            // The kubelet may have allocated other devices than the request names. So the look-up
+            // of udev's links is not limited to the requested devices.
             if matches!(authority, Authority::Kubelet(_)) {
                 selection.requested_devices = None;
             }
@@ -251,8 +252,9 @@ fn compute_plan(
     })
 }
 
-/// Computes a plan from `inputs`, and adapts it to the container: to its `LD_LIBRARY_PATH`, to the
-/// devices that config.json gives it, and to the library directory of its image.
+/// Computes a plan from `inputs`, and adapts it to the container. The plan then fits the
+/// container's `LD_LIBRARY_PATH`, the devices that config.json already gives it, and the library
+/// directory of its image.
 fn plan_for_bundle(
     inputs: &[PlanInput<'_>],
     bundle: &Bundle,
@@ -289,8 +291,8 @@ fn find_authority(
     trust::determine_authority(decision, origin, &class.name, bundle, &config.trust)
 }
 
-/// Returns whether a variable of the container is sufficient to get devices of the class, without
-/// an allocation by the kubelet.
+/// Returns whether an environment variable alone gives the container devices of the class. Returns
+/// false if the kubelet must also have allocated the devices.
 pub fn may_request(
     class: &DeviceClass,
     bundle: &Bundle,
@@ -302,15 +304,15 @@ pub fn may_request(
     Ok(matches!(authority, Some(Authority::Requester { .. })))
 }
 
-/// A class and the devices of this class that were found on the host. With it, a caller that plans
-/// for many containers scans the host only once.
+/// A device class, and the result of a scan of the host for its devices. A caller that makes plans
+/// for many containers reuses the result, and scans the host only once.
 pub struct ScannedClass {
     pub class: DeviceClass,
     pub found: FoundClass,
 }
 
-/// Returns the injection plan for the devices that are attached to a container. `classes` are
-/// results of an earlier scan, so this function does not scan the host.
+/// Returns the injection plan for the devices that users requested with `boathook attach`.
+/// `classes` are results of an earlier scan, so this function does not scan the host.
 pub fn plan_attached_devices<'l>(
     bundle: &Bundle,
     classes: impl IntoIterator<Item = &'l ScannedClass>,
@@ -349,9 +351,10 @@ pub fn plan_attached_devices<'l>(
     )
 }
 
-/// Completes the plan of a running container by masks over directories in which the kernel lists
-/// devices, such as /sys/class/drm. The masks hide unplugged devices of `classes`, of which the
-/// container has, or had, devices. They show those of `spec_devices`, which are from config.json.
+/// Adds masks to the plan of a running container. A mask is a read-only tmpfs over a directory in
+/// which the kernel lists devices, such as /sys/class/drm. The masks hide unplugged devices of
+/// `classes`, the classes from which the container has or had devices. The devices of config.json
+/// (`spec_devices`) stay visible.
 pub fn complete_device_masks<'l>(
     plan: &mut InjectionPlan,
     classes: impl IntoIterator<Item = &'l ScannedClass>,
@@ -464,8 +467,8 @@ fn collect_requests(
     })
 }
 
-/// Returns a text with the errors of class files that cannot be read. The text is appended to an
-/// error message. It is empty if there are no such errors.
+/// Returns a text with the errors of the class files that cannot be read. The caller appends the
+/// text to an error message. The text names at most three files, and is empty if all can be read.
 fn describe_unreadable_class_files(unreadable_class_files: &[FileError]) -> String {
     const MAX_SHOWN_FILES: usize = 3;
     if unreadable_class_files.is_empty() {

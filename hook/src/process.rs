@@ -1,5 +1,5 @@
-//! Functions for the hook's own process: they find the user for whom it runs, and drop privileges
-//! before it reads any input.
+//! Drops the privileges of the hook's own process before it reads any input, and finds the host's
+//! user for whom the process runs.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use nix::unistd::geteuid;
 use crate::container::{IdMap, ReaderNamespace};
 use crate::sys;
 
-/// The capabilities that the hook keeps, with the step that needs each of them:
+/// The capabilities that the hook keeps. These steps need them:
 ///
 /// - entering a mount namespace, and mounting: `SYS_ADMIN`, `SYS_CHROOT`
 /// - opening the namespace of a process that has more capabilities: `SYS_PTRACE`
@@ -49,9 +49,9 @@ pub fn confine_and_keep_descriptors() -> Result<(), caps::errors::CapsError> {
 }
 
 fn drop_capabilities() -> Result<(), caps::errors::CapsError> {
-    // SIGXFSZ kills a process that writes beyond its file size limit. If the signal is ignored, the
-    // write fails with an error that can be reported. An error of this call is ignored, because the
-    // signal then only has its default effect.
+    // By default, SIGXFSZ kills a process that writes beyond its file size limit (RLIMIT_FSIZE). If
+    // the signal is ignored, the write fails with an error that can be reported. An error of this
+    // call has no other effect than the default, so it is ignored.
     let _ = sys::process::ignore_file_size_signal();
     let permitted_capabilities = caps::read(None, CapSet::Permitted)?;
     let retained_capabilities: CapsHashSet = REQUIRED_CAPABILITIES
@@ -63,9 +63,9 @@ fn drop_capabilities() -> Result<(), caps::errors::CapsError> {
     caps::clear(None, CapSet::Inheritable)
 }
 
-/// Returns the user id on the host of the user who runs this process. In the user namespace of a
-/// rootless engine, root is the user who runs the engine. Returns `None` if the id map cannot be
-/// read.
+/// Returns the id that the user of this process has on the host. In the user namespace of a
+/// rootless engine, this process runs as root, and the id map says which host user root is. Returns
+/// `None` if the id map cannot be read.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub fn host_uid() -> Option<u32> {
     let uid_map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();

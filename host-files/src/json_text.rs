@@ -183,8 +183,8 @@ pub fn list_items<'t>(text: &'t str, keys: &[&str]) -> Vec<&'t str> {
     list.into_iter().map(RawValue::get).collect()
 }
 
-/// Follows a chain of keys from the whole text. Returns the innermost value that exists, and the
-/// keys that are left. That value does not have the first of these keys.
+/// Follows a chain of keys, starting at the outermost value of the text. Returns the last value
+/// that exists, and the remaining keys. The first remaining key is missing in this value.
 fn find_innermost<'t, 'k>(
     text: &'t str,
     keys: &'k [&'k str],

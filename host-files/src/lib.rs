@@ -1,5 +1,5 @@
-//! Reads, edits, locks and prints what other programs and users wrote. Every program of the
-//! project uses this crate, also the hook, so it is small.
+//! Reads, edits and locks files that other programs and users can change, and prints their text
+//! safely. Every program of the project uses this crate, also the hook, so it is small.
 //!
 //! * [`rooted_path`] opens files below a root directory, and opens or replaces single files.
 //! * [`json_text`] edits a JSON text without changing any other byte of it.

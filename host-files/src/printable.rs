@@ -39,8 +39,8 @@ pub fn line(text: &str) -> String {
     escaped_line
 }
 
-/// Returns a JSON document with the same meaning, in which the characters that control a terminal
-/// are escaped.
+/// Escapes the characters of a JSON document that control a terminal. The meaning of the document
+/// does not change.
 #[must_use]
 pub fn json(document: &str) -> String {
     escape(document.chars(), OutputFormat::Json)

@@ -25,7 +25,7 @@ use crate::rooted_path;
 pub use name::{InvalidReleaseName, ReleaseName};
 
 /// The path of the lock file's directory, relative to the host's root directory. The directory also
-/// has other state of the release that must outlive a pod, but not the boot.
+/// has other files of the release that must outlive a pod, but not a reboot of the node.
 pub const LOCK_DIR_PATH: &str = "run/boathook/release";
 /// The maximum number of attempts to acquire the lock. An attempt fails while another process holds
 /// the exclusive lock. That process holds it for less than a millisecond, to write the name of its

@@ -17,9 +17,9 @@ use runtime_config::{Error as HostError, HostEntry};
 use crate::host::Host;
 use crate::payload::{CLASSES_DIR, Payload};
 
-/// The delay before the index is written, so that it is newer than the class files (see
-/// [`build_index`]). The kernel advances file times with its timer tick, at a rate of at least 100
-/// Hz, so 20 ms contain at least one tick.
+/// The time to wait before the index is written. The index must be newer than the class files (see
+/// [`build_index`]), and the kernel advances file times only with its timer tick. The tick has a
+/// rate of at least 100 Hz, so 20 ms contain at least one.
 const CLOCK_TICK: Duration = Duration::from_millis(20);
 
 const INDEX_MODE: u32 = 0o644;
@@ -66,8 +66,8 @@ pub(crate) fn is_index_name(dir: &Path, name: &OsStr) -> bool {
             .any(|index_name| name == *index_name)
 }
 
-/// Returns whether an index matches the class files as they are now, and only the current user can
-/// write to it. Returns false if the index cannot be read.
+/// Returns whether the index on the host can be kept: its text is the one that `files` give now,
+/// and only the current user can write to it. Returns false if the index cannot be read.
 fn is_current(index: &HostEntry, files: &[ClassFile]) -> bool {
     let has_safe_mode = index.stat().ok().flatten().is_some_and(|stat| {
         stat.st_mode == 0o100_000 | INDEX_MODE && stat.st_uid == geteuid().as_raw()
@@ -79,7 +79,8 @@ fn is_current(index: &HostEntry, files: &[ClassFile]) -> bool {
     has_safe_mode && matches!(read_result, Ok(Ok(_))) && text == build_index(files)
 }
 
-/// Returns the class files of a payload with the metadata of their copies in `classes_dir`.
+/// Returns the class files of a payload, each with the text from the payload and the stat(2) data
+/// of its installed copy in `classes_dir`.
 fn list_class_files(
     payload: &Payload,
     classes_dir: &HostEntry,

@@ -49,9 +49,10 @@ pub(crate) fn run(cli: Cli) -> Result<bool> {
     Ok(true)
 }
 
-/// Takes the node's lock for the cluster release that `--release` names, so that two releases do
-/// not change or serve one node. The plugin of the release holds the lock while it runs. If the
-/// plugin is a service of the host, the command `wait` holds the lock in the pod.
+/// Takes the lock that lets only one cluster release (`--release`) use a node. A cluster release is
+/// one installation of the chart or the manifests. Two of them on a node would replace each other's
+/// programs. The installer holds the lock until it ends, and then the release's plugin takes it. If
+/// the plugin is a service of the host, the command `wait` holds the lock in the pod.
 fn take_release_lock(cli: &Cli) -> Result<Option<NodeReleaseLock>> {
     if let Command::Wait(args) = &cli.command {
         let release = args.release.as_ref();

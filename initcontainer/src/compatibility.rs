@@ -24,17 +24,17 @@ use crate::step::Step;
 pub struct OfferedNames {
     /// The vendors' container toolkits that Boathook replaces, as the option `--as` names them.
     pub toolkits: Vec<String>,
-    /// The additional names of the wrapper runtime, such as the name of a vendor's runtime. Each
+    /// The additional names of `boathook-runtime`, such as the name of a vendor's runtime. Each
     /// engine offers all of them.
     pub runtime_names: Vec<String>,
     /// The symbolic links to create in Docker's PATH. Each entry is the path and the target of a
     /// link. The links have the names of the toolkits' programs.
     docker_links: Vec<(PathBuf, PathBuf)>,
-    /// The toolkits of each engine, if engines are offered under the names of different toolkits.
-    /// `toolkits` applies to an engine without an entry.
+    /// The toolkits whose names each engine uses, if they differ between the engines. An engine
+    /// without an entry uses `toolkits`.
     toolkits_by_engine: BTreeMap<Engine, Vec<String>>,
-    /// The toolkits that an earlier installation offered through engines that this run does not
-    /// configure.
+    /// The toolkits of engines that an earlier installation configured and this run does not. Their
+    /// names stay in the configuration of these engines.
     kept_toolkits: BTreeMap<Engine, Vec<String>>,
 }
 
@@ -67,8 +67,8 @@ impl OfferedNames {
         Ok(offered_names)
     }
 
-    /// Collects the names for engines that are offered under the names of different toolkits.
-    /// `toolkits` applies to an engine that `toolkits_by_engine` does not contain.
+    /// Collects the names if the engines use the names of different toolkits. An engine that
+    /// `toolkits_by_engine` does not contain uses `toolkits`.
     pub fn find_by_engine(
         host: &Host,
         payload: &Payload,
@@ -88,8 +88,8 @@ impl OfferedNames {
         Ok(names)
     }
 
-    /// Keeps the names that an earlier installation offers through engines that this run does not
-    /// configure. `engines` are the engines that this run configures.
+    /// Keeps the names that an earlier installation configured for other engines, so that a run for
+    /// some engines does not remove them. `engines` are the engines that this run configures.
     pub fn keep_names_of_other_engines(&mut self, old_manifest: &Manifest, engines: &[Engine]) {
         self.kept_toolkits = old_manifest.list_toolkits_by_engine();
         self.kept_toolkits
@@ -115,8 +115,8 @@ impl OfferedNames {
         toolkits
     }
 
-    /// Returns whether the links in Docker's PATH stay unchanged, because this run does not
-    /// configure Docker.
+    /// Returns whether the links in Docker's PATH stay unchanged. They do if an earlier
+    /// installation made them for Docker and this run does not configure Docker.
     pub(crate) fn keeps_docker_links(&self) -> bool {
         self.kept_toolkits.contains_key(&Engine::Docker)
     }
@@ -166,9 +166,9 @@ impl OfferedNames {
         }
     }
 
-    /// Returns an error if the host already has another program with the name of a link. If the
-    /// directory of that program comes first in Docker's PATH, Docker would call it instead of the
-    /// link.
+    /// Returns an error if the host has another program with the name of a link that must be made.
+    /// Docker would call that program instead of the link if its directory comes first in Docker's
+    /// PATH.
     pub(crate) fn refuse_foreign_programs(&self, host: &Host) -> Result<()> {
         let links = self.docker_links.iter().map(|(link, _)| link);
         match find_foreign_programs(host, links).into_iter().next() {
@@ -206,16 +206,16 @@ pub(crate) fn find_foreign_programs<'l>(
     descriptions
 }
 
-/// Returns whether a path is a link to the installed hook or wrapper runtime.
+/// Returns whether a path is a symbolic link to the installed hook or to `boathook-runtime`.
 pub(crate) fn is_boathook_link(host: &Host, path: &Path) -> Result<bool> {
     let target = host.read_link(path)?;
     let boathook_programs = [host.directories().hook_path(), host.runtime_path()];
     Ok(target.is_some_and(|target| boathook_programs.contains(&target)))
 }
 
-/// Plans the steps that create `links` and remove other links of an earlier installation. Plans no
-/// steps if this run does not configure Docker. Each entry of `links` is the path and the target of
-/// a link.
+/// Plans the steps that create `links` and remove other links of an earlier installation. Each
+/// entry of `links` is the path and the target of a link. Plans no steps if Docker keeps its links
+/// ([`OfferedNames::keeps_docker_links`]).
 pub(crate) fn plan_links(
     host: &Host,
     manifest: &Manifest,
@@ -254,9 +254,10 @@ pub(crate) fn plan_link_removal(host: &Host, link: &Path) -> Result<Option<Step>
     }))
 }
 
-/// Returns the toolkits under whose names Boathook is not offered although the host has their
-/// devices. Each toolkit comes with the description of a class that has such devices. A class that
-/// is enabled by default is preferred.
+/// Returns the vendors' toolkits that `--as` could replace on this host. The host has devices of
+/// these vendors, but Boathook does not use the names of the toolkits yet. Each entry is the name
+/// of a toolkit and the description of a class with such devices. If there are several classes, one
+/// that is enabled by default is preferred.
 pub fn find_unoffered_toolkits(
     host: &Host,
     payload: &Payload,
@@ -286,8 +287,8 @@ pub fn find_unoffered_toolkits(
     unoffered_toolkits
 }
 
-/// Returns whether a table `[compatibility]` has names that Boathook can take. Some tables name only
-/// the vendor's services.
+/// Returns whether a table `[compatibility]` names a runtime or a program that Boathook can
+/// replace. Some tables name only services of the vendor.
 fn offers_names(table: &&Compatibility) -> bool {
     !(table.runtimes.is_empty()
         && table.hook_programs.is_empty()

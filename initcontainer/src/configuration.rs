@@ -27,11 +27,11 @@ pub(crate) struct ConfigurationPlan {
     pub(crate) written_text: Option<String>,
     /// The text of an earlier installation that the new text replaces.
     pub(crate) replaced_text: Option<String>,
-    /// A note that is set if the administrator wrote the configuration file. It says that the
-    /// installation does not replace the file by the requested configuration.
+    /// A note that the requested configuration is not used, because the administrator wrote the
+    /// existing file and its text is different.
     pub(crate) kept_file_note: Option<String>,
-    /// A note that is set if the administrator wrote the configuration file, and the file does not
-    /// name the directory of the installed class files.
+    /// A note that the installed class files are not used, because the administrator wrote the
+    /// configuration file and it does not name their directory.
     pub(crate) unused_classes_note: Option<String>,
     /// A note that is set if a table `[class.NAME]` of the configuration makes its class unusable,
     /// for example because a new version of the class has another attribute.
@@ -39,12 +39,13 @@ pub(crate) struct ConfigurationPlan {
 }
 
 impl ConfigurationPlan {
-    /// Plans the configuration file. `real_runtime` is the runtime that the wrapper must call;
-    /// `None` means that the wrapper finds one by itself.
+    /// Plans the configuration file. `real_runtime` is the OCI runtime that `boathook-runtime` must
+    /// call. `None` means that `boathook-runtime` finds one by itself.
     ///
     /// # Errors
-    /// Returns an error if the administrator wrote the configuration file and it does not name
-    /// `real_runtime`.
+    /// Returns an error if a configuration must name `real_runtime` and does not, and the installer
+    /// may not add the line. That is a file of the administrator, or the requested configuration.
+    /// Also returns an error if a file cannot be read, or if the configuration does not parse.
     pub(crate) fn plan(
         host: &Host,
         payload: &Payload,
@@ -127,7 +128,7 @@ impl ConfigurationPlan {
     }
 }
 
-/// Returns the runtime that the wrapper calls after an installation, or `None` if the
+/// Returns the OCI runtime that `boathook-runtime` calls after an installation, or `None` if the
 /// configuration names none.
 ///
 /// # Errors
@@ -162,8 +163,8 @@ fn choose_config_text<'t>(
     }
 }
 
-/// Returns a note if the configuration `text` does not name the directory of the installed class
-/// files. Without that name, the class files have no effect.
+/// Returns a note if the key `classes` of the configuration `text` does not list the directory of
+/// the installed class files. No program reads the class files then.
 fn describe_unused_classes(host: &Host, config_path: &Path, text: &str) -> Result<Option<String>> {
     let classes_dir = host.current_link_path().join(CLASSES_DIR);
     let config = Config::parse_with_directories(host.directories(), config_path, text)?;

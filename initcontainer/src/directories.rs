@@ -11,8 +11,8 @@ use runtime_config::Change;
 use crate::host::Host;
 use crate::step::Step;
 
-/// The directories that are emptied at a boot or by systemd-tmpfiles. No installation is made below
-/// them, because engines would call programs that no longer exist.
+/// The directories that are emptied at a boot or by systemd-tmpfiles. An installation below them is
+/// refused, because engines would later call programs that no longer exist.
 const TEMPORARY_DIRS: [&str; 5] = ["/tmp", "/var/tmp", "/run", "/var/run", "/dev/shm"];
 
 /// The candidates for the directory of the programs, in order of preference. The first one that is
@@ -38,8 +38,8 @@ pub struct RequestedDirectories {
     pub configuration: Option<PathBuf>,
 }
 
-/// Returns the host with the chosen directories. If Boathook is installed, these are the recorded
-/// directories.
+/// Returns the host with the chosen directories. If Boathook is already installed, the directories
+/// of that installation are kept.
 ///
 /// # Errors
 /// Fails if no directory is usable, or if a directory that an option names is not usable. The error
@@ -194,8 +194,8 @@ fn choose_programs_dir(host: &Host, requested_dir: Option<&Path>) -> Result<Path
         *candidate != Path::new(KUBERNETES_PROGRAM_DIR)
             || candidate.parent().is_some_and(|dir| host.is_dir(dir))
     };
-    // In a container, only the mounted directories belong to the host. Therefore only the first
-    // candidate is examined.
+    // In a container, only the mounted directories belong to the host. A candidate that is not
+    // mounted would be a directory of the container, so only the first candidate is examined.
     let max_candidates = if sees_whole_host(host) { usize::MAX } else { 1 };
     let candidates = PROGRAM_DIR_CANDIDATES
         .iter()
@@ -217,7 +217,8 @@ fn choose_programs_dir(host: &Host, requested_dir: Option<&Path>) -> Result<Path
 
 fn choose_configuration_dir(host: &Host, requested_dir: Option<&Path>) -> Result<PathBuf> {
     let default_dir = InstalledDirectories::default().config_dir;
-    // If there is a configuration at the default path, the hook and all other programs use it.
+    // All programs prefer a configuration at the default path. If there is one, no other directory
+    // can be used.
     let has_default_config = host.exists(Path::new(DEFAULT_PATH));
     if let Some(requested_dir) = requested_dir {
         ensure!(

@@ -1,5 +1,5 @@
-//! Decides whether an installation enables `boathook-facts.timer`, which runs drivers' programs
-//! that report facts about devices (`[[facts]]` in class files).
+//! Decides whether an installation enables `boathook-facts.timer`. The timer runs programs of
+//! drivers that report properties of devices (`[[facts]]` in class files).
 
 use std::path::Path;
 
@@ -18,9 +18,10 @@ use crate::services::can_enable_service;
 const KUBELET_PLUGINS_DIR: &str = "/var/lib/kubelet/device-plugins";
 
 /// Returns whether an installation for `engines` enables the timer without the option `--facts`. It
-/// does so on a host without a kubelet if the host has devices and a program that reports facts
-/// about them. On a node of a cluster the plugin runs these programs. A timer that cannot be
-/// enabled, for example without systemd, is no error, because no option asked for it.
+/// does so for Docker or podman on a host without a kubelet, if the host has devices and a driver's
+/// program that reports their properties. On a node of a cluster the plugin runs these programs. If
+/// the timer cannot be enabled, for example without systemd, the result is false and no error,
+/// because no option asked for it.
 pub fn is_facts_timer_needed(
     host: &Host,
     payload: &Payload,

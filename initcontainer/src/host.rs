@@ -78,8 +78,8 @@ impl Host {
         self.state_dir().join("install.json")
     }
 
-    /// Returns the path of the record that keeps an engine's original files, such as
-    /// `/opt/boathook/state/docker.json`.
+    /// Returns the path of the record that keeps the texts of an engine's files from before the
+    /// installation, such as `/opt/boathook/state/docker.json`.
     pub fn record_path(&self, engine: Engine) -> PathBuf {
         self.state_dir().join(format!("{engine}.json"))
     }

@@ -34,8 +34,8 @@ const MAX_USER_BUNDLES: usize = 256;
 /// user can exhaust the installer's memory.
 const MAX_USER_FILE_BYTES: i64 = 256 << 10;
 
-/// Returns the installed versions whose paths are in the bundles of containers. Their programs are
-/// needed to stop and delete these containers.
+/// Returns the installed versions that running containers still need. The bundle of such a
+/// container contains the path of the version, whose programs stop and delete the container.
 pub fn find_used_versions(host: &Host) -> Result<BTreeSet<String>, Error> {
     let prefix = format!("{}/", host.programs_dir().display());
     let mut versions = BTreeSet::new();
@@ -54,7 +54,8 @@ pub fn find_used_versions(host: &Host) -> Result<BTreeSet<String>, Error> {
     Ok(versions)
 }
 
-/// Returns the ids of the containers that only the wrapper runtime can stop.
+/// Returns the ids of the containers that only `boathook-runtime` can stop. Their bundles, or the
+/// processes that monitor them, name it as their runtime.
 pub fn find_wrapped_containers(host: &Host) -> Result<BTreeSet<String>, Error> {
     let prefix = format!("{}/", host.programs_dir().display());
     let monitor_processes = find_monitor_processes(host);
@@ -109,8 +110,8 @@ fn read_json(host: &Host, path: &Path) -> Option<Value> {
     serde_json::from_str(&host.read(path).ok()??).ok()
 }
 
-/// Returns the names of the Docker containers that Docker would start with the wrapper runtime.
-/// They cannot be started after the wrapper is removed.
+/// Returns the names of the Docker containers that are configured with `boathook-runtime`. Docker
+/// cannot start them after that program is removed.
 pub fn find_wrapped_docker_containers(host: &Host) -> Vec<String> {
     let daemon_config = read_json(host, &find_docker_config_path(host)).unwrap_or_default();
     let containers_dir = find_docker_containers_dir(host);
@@ -146,8 +147,9 @@ fn find_monitor_processes(host: &Host) -> Vec<Process> {
     })
 }
 
-/// Returns the id of the container that a conmon process monitors, if that container uses the
-/// wrapper runtime.
+/// Returns the id of the container that a conmon process monitors, if that container uses
+/// `boathook-runtime`. If another user than root started the container, the text also names the
+/// process and the user.
 fn find_conmon_container_id(host: &Host, process: &Process) -> Option<String> {
     let runtime_path = process.get_option_value(&["-r", "--runtime"])?;
     if !process.program_name.starts_with(CONMON_PREFIX)

@@ -50,8 +50,9 @@ pub struct InstallationPlan {
     pub engine_plans: Vec<Plan>,
     /// Notes for the operator, which are printed before the first step.
     pub notes: Vec<String>,
-    /// Whether the steps change programs for which Docker searches only when it starts, or earlier
-    /// steps have changed them since Docker was started.
+    /// Whether Docker must be restarted to find the programs of `--gpus`, for which it searches
+    /// only when it starts. It must be if the steps change the links to these programs, or if the
+    /// links are newer than the running Docker.
     pub needs_docker_restart: bool,
 }
 
@@ -122,8 +123,9 @@ pub fn plan(
     let (dropped_services, dropped_notes) =
         services::find_dropped_services(host, old_services, services);
     notes.extend(dropped_notes);
-    // Until the dropped services are disabled, the host has the old manifest, which lists them. If
-    // this run is killed, the next run completes its work.
+    // The services that are no longer requested are disabled before the manifest is replaced,
+    // because only the old manifest lists them. If this run is killed in between, the next run
+    // still finds them there.
     let mut steps = services::plan_service_disabling(host, &dropped_services)?;
     steps.extend(directories::plan_directories_record(host)?);
     let plugin_command = PluginCommand {
@@ -135,8 +137,8 @@ pub fn plan(
         host, services, arguments,
     )?);
     let file_steps = services::plan_files(host, services, plugin_command)?;
-    // If a recorded service has no link, the administrator has disabled it. Only the option of the
-    // service enables it again.
+    // If a recorded service has no link, the administrator has disabled it. It stays disabled,
+    // unless its option is given again.
     let should_enable = |service: &&Service| {
         payload.requested_services.contains(service) || !old_services.contains(service)
     };
@@ -259,9 +261,8 @@ pub(crate) fn refuse_unwritable_dirs(host: &Host, steps: &[Step]) -> Result<()> 
     Ok(())
 }
 
-/// Returns the entry of a file that does not exist yet, in the directory `dir` or in its nearest
-/// existing ancestor. With this entry the caller can check whether this process may write to that
-/// directory.
+/// Returns an entry for a new file in the directory `dir` or in its nearest existing ancestor. The
+/// file is not created: the entry is only used to check whether this process may write there.
 fn find_nearest_entry(host: &Host, dir: &Path) -> Result<Option<HostEntry>> {
     let nearest_dir = dir.ancestors().find(|dir| host.exists(dir));
     let entry = nearest_dir.map(|dir| host.resolve(&dir.join("any")));

@@ -1,7 +1,8 @@
-//! Installs the hook on a host, configures the engines to call it, reports the state, and removes
-//! all of it. `boathook-init` calls it: from an administrator's shell, from a package, or as the
-//! init container of the DaemonSet. It changes only files that its plan names and its manifest
-//! records, restarts no engine without `--restart`, and never enters a container.
+//! Installs the hook on a host, configures the container engines to call the hook, reports the
+//! state, and removes the installation. `boathook-init` calls this crate: from an administrator's
+//! shell, from a package, or in the init container of the DaemonSet. The crate changes only files
+//! that its plan names and its manifest records, restarts no engine without `--restart`, and never
+//! enters a container.
 //!
 //! [`install::plan`] and [`uninstall::plan`] read the host and return a list of
 //! [steps](step::Step). [`step::execute_steps`] executes the steps, each completely or not at all.

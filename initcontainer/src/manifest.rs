@@ -29,8 +29,8 @@ pub struct Manifest {
     /// The toolkits under whose names the installation offers Boathook (`--as`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub toolkits: Vec<String>,
-    /// The symbolic links to Boathook's programs that have the names of the replaced toolkits'
-    /// programs.
+    /// The symbolic links in Docker's PATH. Each link has the name of a program of a replaced
+    /// toolkit, and leads to a program of Boathook.
     #[serde(
         rename = "compatibility_links",
         default,

@@ -76,8 +76,8 @@ pub struct Payload {
     /// Notes about errors that do not stop the installation, such as an error in one class file.
     /// Each note is one line.
     pub(crate) notes: Vec<String>,
-    /// The services that the options of this command enable. If only the manifest lists a service
-    /// and the administrator has disabled it, the service stays disabled.
+    /// The services that the options of this command enable. A service that only the manifest lists
+    /// is not enabled again if the administrator has disabled it.
     pub requested_services: Vec<Service>,
     /// The options of the installation, which the manifest records.
     pub options: RecordedOptions,
@@ -96,7 +96,8 @@ pub(crate) struct PayloadFile {
     pub(crate) mode: u32,
     /// The parsed class, if this file is a class file without an error.
     class: Option<Arc<DeviceClass>>,
-    /// The source of the class. `None` means that this file is not a class file, or cannot be read.
+    /// The text of the class file and of the class files that it extends. `None` means that this
+    /// file is not a class file, or that it cannot be read.
     class_source: Option<Arc<ClassSource>>,
 }
 
@@ -199,9 +200,9 @@ impl Payload {
     }
 
     /// Adds the administrator's class files in `dir`. They may extend class files of the release in
-    /// `source`, and replace class files with the same name. If a class file has an error, it is
-    /// installed nevertheless, and a note is added. Then the hook and the plugin omit this class
-    /// and report the error. Without the file, they would use the class with the same name from the
+    /// `source`, and replace class files with the same name. A class file with an error is
+    /// installed as well, and a note is added. The hook and the plugin then omit this class and
+    /// report the error. Without the file, they would use the class with the same name from the
     /// release.
     ///
     /// # Errors
@@ -221,17 +222,18 @@ impl Payload {
         Ok(self)
     }
 
-    /// Adds the configuration in `file`. If it has an error and the host already has a configuration
-    /// file, that file is kept, and a note is added. In this way nodes keep their devices during a
-    /// rollout.
+    /// Adds the configuration in `file`. If it has an error and the host already has a
+    /// configuration file, that file is kept, and a note is added. In this way nodes keep their
+    /// devices during a rollout.
     ///
-    /// A table `[class.NAME]` that makes its class unusable is such an error, so the classes have to
-    /// be added first. If the host's file has such a table, too, or the host has no file, the
-    /// configuration is added nevertheless, because only this class is missing then. The plugin
-    /// chooses between the two files in the same way (`Config::load_or_read_installed`).
+    /// A table `[class.NAME]` that makes its class unusable is such an error, so the classes have
+    /// to be added first. But the configuration is added nevertheless if the host's file has such a
+    /// table too, or if the host has no file: only this class is missing then. The plugin chooses
+    /// between the two files by the same rule (`Config::load_or_read_installed`).
     ///
     /// # Errors
-    /// Fails if the file cannot be read, or if it is not a valid configuration and the host has none.
+    /// Fails if the file cannot be read, or if it is not a valid configuration and the host has
+    /// none.
     #[expect(
         clippy::disallowed_methods,
         reason = "the user names the file, and waits"
@@ -272,9 +274,10 @@ impl Payload {
     }
 
     /// Returns the error of the first table `[class.NAME]` of a configuration that makes its class
-    /// unusable. Checks the classes of the payload, without those that the administrator's own files
-    /// on the host replace or change. Checks nothing if the configuration names other directories
-    /// of class files. `path` is the path of the configuration, for the error.
+    /// unusable. Checks the classes of the payload. Does not check a class whose file, or a file
+    /// that it extends, is replaced by a file of the administrator on the host. Checks nothing if
+    /// the configuration names other directories of class files. `path` is the path of the
+    /// configuration, for the error.
     pub(crate) fn find_unusable_table(
         &self,
         host: &Host,
@@ -378,7 +381,7 @@ fn find_programs_dir(source: &Path) -> Result<PathBuf> {
 }
 
 /// Returns the manual pages and completions in `source`. Omits those of `boathook-plugin`, because
-/// an installation makes no links to them. A build directory has no such files.
+/// most installations do not have this program. A build directory has no such files.
 fn find_shared_files(source: &Path) -> Result<Vec<PayloadFile>> {
     let mut files = Vec::new();
     for dir in SHARED_DIRS {

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::plugin_argument::PluginArgument;
 use crate::service::Service;
 
-/// The options of an installation that cannot be derived from other files of the host. Other files
-/// already record the configured engines, the offered names and the requested configuration.
+/// The options of an installation that an upgrade needs and cannot read from other files of the
+/// host. The requested configuration, for example, is kept in a file of its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RecordedOptions {

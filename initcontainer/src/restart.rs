@@ -14,11 +14,11 @@ use runtime_config::{
 
 use crate::output::Output;
 
-/// The restarts and reloads that running engines still need.
+/// The restarts and reloads without which running engines do not use their new configuration.
 pub(crate) struct PendingRestarts {
     pub(crate) engines: Vec<Engine>,
-    /// Whether Docker was started before programs were changed for which it searches only when it
-    /// starts. A reload is not enough for these.
+    /// Whether Docker must be restarted to find the programs of `--gpus`. It searches for them only
+    /// when it starts, so that a reload is not enough.
     pub(crate) needs_docker_restart: bool,
 }
 
@@ -160,15 +160,16 @@ fn would_need_restart(host: &Host, plan: &Plan) -> bool {
     needs_restart(host, plan) || !plan.is_empty() && is_running(host, plan.engine)
 }
 
-/// Restarts or reloads an engine, and waits until it has read the planned configuration. Reports the
-/// command or signal that was used.
+/// Restarts or reloads an engine, and waits until it has read the planned configuration. Reports
+/// the command or signal that was used.
 pub(crate) fn restart_engine(host: &Host, plan: &Plan, output: &mut Output) -> Result<()> {
     let engine = plan.engine;
     let describe_failure = || {
         let command = format_restart_command(engine, plan.record.is_none());
         format!("{engine} is configured but not restarted; restart it, such as by `{command}`")
     };
-    // The engine does not read its configuration by a reload, so that only a restart is left.
+    // If systemctl fails, for example because the engine rejects the reload, only a restart is
+    // left. It can stop containers, so the operator chooses the time.
     let describe_failed_reload = || {
         let command = format_restart_command(engine, true);
         format!(
@@ -191,9 +192,9 @@ pub(crate) fn restart_engine(host: &Host, plan: &Plan, output: &mut Output) -> R
     Ok(())
 }
 
-/// Returns the command with which an operator restarts or reloads the engine. `is_removal` tells
-/// whether this happens after `uninstall` or after an installation. The text is empty if the engine
-/// needs neither.
+/// Returns the command with which an operator restarts or reloads the engine. `is_removal` is true
+/// after `uninstall`, and false after an installation. The text is empty if the engine needs
+/// neither.
 pub(crate) fn format_restart_command(engine: Engine, is_removal: bool) -> String {
     match engine.properties().reload_method {
         ReloadMethod::NotNeeded => String::new(),
@@ -205,8 +206,8 @@ pub(crate) fn format_restart_command(engine: Engine, is_removal: bool) -> String
     }
 }
 
-/// Makes a running engine stop using the wrapper runtime, before its configuration is restored.
-/// Only Docker needs this. Returns `false` if the engine does not use the wrapper runtime.
+/// Makes a running engine stop using `boathook-runtime`, before its configuration is restored. Only
+/// Docker needs this. Returns `false` if the engine does not use `boathook-runtime`.
 pub(crate) fn unload_runtime(host: &Host, engine: Engine) -> Result<bool> {
     if find_runtime_use(host, engine) == RuntimeUse::None {
         return Ok(false);

@@ -45,8 +45,8 @@ pub(crate) fn start_services(
     if !disabled_units.is_empty() {
         commands.push(("stop", disabled_units));
     }
-    // All units are restarted, because the administrator may have enabled other services. Both verbs
-    // ignore units that are not running.
+    // All installed units are named, not only those that this run enables, because the
+    // administrator may have enabled others. Both verbs ignore units that are not running.
     let (replaced_units, restarted_units): (Vec<_>, Vec<_>) = list_unit_names(host)
         .into_iter()
         .partition(|unit| is_replaced_by_reload(unit, steps));
@@ -69,9 +69,10 @@ pub(crate) fn start_services(
     Ok(())
 }
 
-/// Returns whether a unit is reloaded instead of restarted. On a reload the plugin executes the
-/// installed program with its present arguments. A restart would make the kubelet refuse pods
-/// meanwhile, but is needed if the unit file, which has the arguments, has changed.
+/// Returns whether a unit is reloaded instead of restarted. That is the plugin's unit: at a reload,
+/// the plugin executes the newly installed program with its present arguments. During a restart,
+/// the kubelet would refuse pods. A restart is needed if the unit file has changed, because this
+/// file contains the arguments.
 fn is_replaced_by_reload(unit: &str, steps: &[Step]) -> bool {
     let is_changed = || {
         let path = Path::new(SYSTEMD_UNITS_DIR).join(unit);

@@ -24,8 +24,8 @@ const PROGRAM_TYPE: &str = "bin_t";
 const PROGRAM_SEARCH_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Sets the SELinux types of the files that an installation of `version` has made, also of those in
-/// directories of engines, systemd and udev. If this fails,
-/// only a note is reported, because the installation is complete.
+/// directories of engines, systemd and udev. If this fails, only a note is reported, because the
+/// installation is complete.
 pub(crate) fn set_selinux_types(
     host: &Host,
     version: &str,
@@ -42,8 +42,8 @@ pub(crate) fn set_selinux_types(
     let mut restorecon = Command::new("restorecon");
     restorecon.args(["-R", "-i"]).args(own_dirs);
     let mut commands = vec![restorecon];
-    // A new file has the type of its directory, or another one that depends on its author. Policies
-    // have types of their own for the files of some directories, such as udev's rules.
+    // A new file has the type of its directory, or a type that depends on the program that made it.
+    // For some directories, such as that of udev's rules, policies define another type.
     let is_own = |path: &&Path| own_dirs.iter().any(|own_dir| path.starts_with(own_dir));
     let written_paths: Vec<&Path> = steps
         .iter()

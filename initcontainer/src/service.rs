@@ -12,7 +12,8 @@ use crate::layout::SYSTEMD_UNITS_DIR;
 pub enum Service {
     /// Writes CDI specifications at each boot and after devices have changed.
     Cdi,
-    /// Runs `boathook facts` at each boot, once an hour, and after a driver was loaded.
+    /// Runs `boathook facts`, which calls drivers' programs that report properties of devices. The
+    /// timer runs it at each boot, once an hour, and after a driver was loaded.
     Facts,
     /// Runs `boathook follow`, which updates running containers when devices are unplugged and come
     /// back.

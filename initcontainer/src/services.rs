@@ -37,7 +37,7 @@ const UNIT_FILE_MODE: u32 = 0o644;
 /// first line, `uninstall` keeps the file.
 const MANAGED_FILE_HEADER: &str = "# Written by boathook-init, which also removes it. Settings of your own belong in a drop-in.\n";
 
-/// The way in which the containers of pods get the hook.
+/// The way in which an engine comes to call the hook for the containers of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HookDelivery {
     /// The engine calls the hook because the container has CDI names.
@@ -54,8 +54,9 @@ pub(crate) struct PluginCommand<'a> {
     pub(crate) arguments: &'a [PluginArgument],
 }
 
-/// A command in the plugin's unit that is needed only if pods get the hook through CDI.
-/// [`CHECK_ENGINE_COMMENT`] is the comment line above the command.
+/// A command in the plugin's unit that is needed only if the hook is called by CDI. With a runtime
+/// handler it is left out of the unit, together with the comment line above it
+/// ([`CHECK_ENGINE_COMMENT`]).
 const CHECK_ENGINE_COMMAND: &str = "boathook-plugin check-engine";
 const CHECK_ENGINE_COMMENT: &str =
     "# An engine that ignores CDI annotations would start containers without their devices.";
@@ -147,9 +148,9 @@ impl ServiceFile {
         paths.into_iter().find(|path| host.exists(path))
     }
 
-    /// Returns the path at which a package has installed this file, if that copy is usable. A
-    /// package's unit for the plugin is usable only with CDI, with the default path of the hook, and
-    /// without arguments of the operator.
+    /// Returns the path at which a package has installed this file, if that copy is usable. The
+    /// command line in a package's unit for the plugin fits only CDI, the default path of the hook,
+    /// and a plugin without arguments of the operator.
     fn find_usable_packaged_file(
         &self,
         host: &Host,
@@ -404,8 +405,8 @@ pub(crate) fn list_services_to_record(
     services
 }
 
-/// Returns whether the programs are in the default directory. Other programs search only that
-/// directory unless an option names another one.
+/// Returns whether the programs are in the default directory. The plugin searches only that
+/// directory for the hook, unless its option `--hook` names another path.
 fn has_default_programs_dir(host: &Host) -> bool {
     host.programs_dir() == InstalledDirectories::default().programs_dir
 }
@@ -417,7 +418,8 @@ fn are_units_visible(host: &Host) -> bool {
 }
 
 /// Returns whether an installation can enable `service` on this host. The host needs systemd, and
-/// the unit must come from a package or be writable, like the directory of the link that enables it.
+/// the unit must come from a package or be writable. The directory of the link that enables the
+/// unit must be writable too.
 pub(crate) fn can_enable_service(host: &Host, service: Service) -> bool {
     let wants_dir = service.wants_dir();
     let link_dir = if host.is_dir(&wants_dir) {

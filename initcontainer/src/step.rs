@@ -1,5 +1,5 @@
-//! The steps of an installation or removal. A step is executed completely or not at all, and can
-//! be undone. Containers can start after every step.
+//! The steps of an installation or removal. A step is executed completely or not at all. Every step
+//! except [`Step::Discard`] can be undone. Containers can start after every step.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -226,7 +226,8 @@ impl fmt::Display for Step {
     }
 }
 
-/// Returns whether `path` is the path of a file that only Boathook writes.
+/// Returns whether `path` is the path of a file that only Boathook writes. The text of such a file
+/// is shown to the operator only if the output is verbose.
 pub(crate) fn is_boathook_file(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_specification = path.parent().is_some_and(|dir| dir.ends_with("cdi"));

@@ -65,9 +65,9 @@ fn get_normal_name(component: Component<'_>) -> Option<&std::ffi::OsStr> {
     }
 }
 
-/// Returns whether the directory `top_dir` is an exact copy of a payload: each file has the right
-/// bytes and mode and belongs to this user, and there are no other files. The class index does not
-/// count. If a file cannot be read, the result is false.
+/// Returns whether the directory `top_dir` is an exact copy of a payload. Each file must have the
+/// right bytes and mode and belong to this user, and there must be no other files. The class index,
+/// which is not part of a payload, is ignored. If a file cannot be read, the result is false.
 pub(crate) fn is_payload_copy(top_dir: &HostEntry, payload: &Payload) -> bool {
     let compare_trees = || -> Result<bool, HostError> {
         let dirs = payload.dirs();

@@ -1,8 +1,8 @@
 //! Plans the removal of an installation, which reverses the steps of that installation.
 //!
-//! The manifest is removed last. If a run is killed before that, the next run finds the remaining
-//! files in the manifest. If a run is killed after that, only unused files with temporary names are
-//! left.
+//! The manifest is removed after all files that it lists. If a run is killed before that, the next
+//! run finds the remaining files in the manifest. If a run is killed after that, only unused files
+//! with temporary names are left, and the record of the directories ([`DIRECTORIES_FILE_PATH`]).
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,8 @@ pub struct RemovalPlan {
     pub engine_plans: Vec<Plan>,
     /// The files that are kept. Each entry contains the path and the reason.
     pub kept_files: Vec<String>,
-    /// The names of the Docker containers that can no longer be started after the removal.
+    /// The names of the Docker containers that can no longer be started after the removal, because
+    /// their runtime is `boathook-runtime`.
     pub stranded_containers: Vec<String>,
 }
 
@@ -44,8 +45,9 @@ pub struct RemovalPlan {
 /// `named_engines` if the installation has no record of them.
 ///
 /// # Errors
-/// Fails if a file cannot be read. Without `force`, also fails if containers still need the wrapper
-/// runtime, if claims are prepared, or if an engine's configuration is not visible.
+/// Fails if a file cannot be read, or if a directory cannot be written to. Without `force`, also
+/// fails if containers still need `boathook-runtime`, if resource claims are prepared, or if an
+/// engine's configuration is not visible.
 pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<RemovalPlan> {
     let container_ids = in_use::find_wrapped_containers(host)?;
     ensure!(
@@ -193,7 +195,8 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
         });
     }
     let mut versions = list_installed_versions(host)?;
-    // The version in use is removed after the other versions, so that it survives most failures.
+    // The version in use is removed after the other versions. If an earlier step fails, containers
+    // can still start with this version.
     versions.sort_by_key(|name| current_version.as_deref() == Some(Path::new(name)));
     steps.extend(versions.iter().map(|name| Step::Discard {
         path: host.version_dir(name),
@@ -376,11 +379,12 @@ fn list_foreign_state_names(host: &Host) -> Result<Vec<String>> {
         .collect())
 }
 
-/// Returns the directory that the last step removes. This is the outermost directory of `made_dirs`
-/// that contains only files of the installation. `made_dirs` are those directories among the
-/// program directory and its ancestors that the installation made, innermost first. If the program
-/// directory existed before the installation, or if it contains foreign files
-/// (`is_programs_dir_own` is not set), the state directory is returned.
+/// Returns the directory that the last step removes, or `None` if that directory does not exist. It
+/// is the outermost directory of `made_dirs` that contains only files of the installation.
+/// `made_dirs` lists the program directory and its ancestors, innermost first, as far as the
+/// installation made them. If none of them can be removed, the result is the state directory. That
+/// is also the result if the program directory contains foreign files (`is_programs_dir_own` is
+/// false).
 fn find_last_directory(
     host: &Host,
     made_dirs: &[&PathBuf],
@@ -413,8 +417,9 @@ fn plan_file_removal(host: &Host, path: &Path) -> Result<Option<Step>> {
     Ok(Change::from_texts(path, text.as_deref(), None, STATE_FILE_MODE).map(Step::Change))
 }
 
-/// Plans the removal of the scratch files beside an engine's files. If a run was killed while it
-/// wrote an engine's file, the scratch file is left.
+/// Plans the removal of the scratch files beside an engine's files. An installation writes a new
+/// text to a scratch file first. If it is killed before it renames the scratch file, that file is
+/// left.
 fn plan_scratch_file_removal(
     host: &Host,
     record: Option<&InstallationRecord>,

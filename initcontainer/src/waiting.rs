@@ -1,5 +1,5 @@
-//! Finds containers that wait for devices although `boathook follow` does not run, which would
-//! attach the devices when they appear.
+//! Finds containers that wait for devices that the host does not have yet, while `boathook follow`
+//! does not run. That program attaches the devices when they appear.
 
 use std::path::Path;
 use std::{fs, io};
@@ -61,9 +61,10 @@ fn is_waiting_for_device(record_path: &Path, host: &Host) -> io::Result<bool> {
     Ok(start_time == Some(record["started"].to_string().as_str()))
 }
 
-/// Returns whether the container of an attachment record has a recorded device: the record has a
-/// rule for it, and the device's node still exists on the host. Without rules, as in the containers
-/// of a rootless engine, a file of the device in the container is enough.
+/// Returns whether the container of an attachment record has a recorded device. It has if the
+/// record contains a device rule for this device, and the device file still exists on the host. A
+/// container of a rootless engine has no device rules. There, a file of the device in the container
+/// is enough.
 fn has_device(record: &Value, device: &Value, host: &Host) -> bool {
     let get_text = |key: &str| device[key].as_str().unwrap_or_default();
     let owner = format!("{} {}", get_text("class"), get_text("device"));

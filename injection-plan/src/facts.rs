@@ -33,10 +33,10 @@ impl ReportedProperties {
         self.facts.first_value("version")
     }
 
-    /// Writes the facts to the file of the class, which is below `root`. Facts of earlier runs
-    /// since the host's boot are kept as [`discover::keep_earlier_properties`] decides. If there
-    /// are no facts, the file is removed. Returns the path of the file, and whether the file exists
-    /// afterwards.
+    /// Writes the facts to the file of the class, which is below `root`.
+    /// [`discover::keep_earlier_properties`] decides which facts of earlier runs since the host's
+    /// boot are kept. If there are no facts, the file is removed. Returns the path of the file, and
+    /// whether the file exists afterwards.
     pub fn write(
         &self,
         class: &DeviceClass,

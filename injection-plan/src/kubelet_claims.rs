@@ -20,7 +20,8 @@ pub const FILE_NAME: &str = "dra_manager_state";
 /// The resource claims of all pods on this node, as the kubelet's checkpoint lists them.
 #[derive(Debug, Default, Deserialize)]
 pub struct KubeletClaims {
-    // A checkpoint that has neither of the two keys has an unknown layout, which is an error.
+    // Kubelet versions use one of two keys. A checkpoint with neither of them has an unknown
+    // layout, and parsing fails.
     #[serde(
         rename = "ClaimInfoStateList",
         alias = "Entries",

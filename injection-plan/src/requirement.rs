@@ -2,8 +2,8 @@
 //! brand=x,driver>=470`.
 //!
 //! A requirement is a list of alternatives, separated by spaces. An alternative is a list of terms,
-//! separated by commas. It is met if all its terms hold. The alternatives are evaluated in order,
-//! up to the first one that is met.
+//! separated by commas. An alternative is met if all its terms hold. The alternatives are evaluated
+//! in order. If one is met, the requirement is met, and the rest is not evaluated.
 //!
 //! Versions are compared number by number, and a missing number counts as 0. Names and other values
 //! are compared without regard to case.
@@ -19,7 +19,7 @@ use device_class::name::{RequirementName, excerpt};
 pub(crate) type HostValues = BTreeMap<RequirementName, Option<String>>;
 
 /// The comparison operators, in the order in which the vendor's library tries them. The library
-/// also accepts an operator of which only the first character is written, so `!` means `!=`.
+/// also accepts the first character of an operator alone, so `!` means `!=`.
 const OPERATORS: [&str; 6] = ["=", "!=", "<", "<=", ">", ">="];
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,7 +28,7 @@ pub enum RequirementError {
     Malformed(String),
     #[error("this host has {host}{}", describe_unknown_names(.unknown_names))]
     Unmet {
-        /// The values of the host that are known, as text for the message, such as `driver 470.1`.
+        /// The known values of the host, as text for the message, such as `driver 470.1`.
         host: String,
         /// The names in the requirement for which this host has no value.
         unknown_names: BTreeSet<String>,
@@ -43,8 +43,8 @@ fn describe_unknown_names(unknown_names: &BTreeSet<String>) -> String {
     format!("; not known here: {}", excerpt(&unknown_names.join(", ")))
 }
 
-/// Checks a requirement against the values of the host. Returns the unknown names, for which the
-/// host has no value, so that a note can list them.
+/// Checks a requirement against the values of the host. Returns the names for which the host has no
+/// value, so that a note can list them as unknown.
 ///
 /// An alternative with an unknown name cannot be evaluated. If every alternative has an unknown
 /// name, terms with unknown names are assumed to hold. So an image is not refused only because the
@@ -67,8 +67,8 @@ fn check_versions(
     host: &HostValues,
     major_only_name: Option<&RequirementName>,
 ) -> Result<Vec<String>, RequirementError> {
-    // The unknown names of the alternative that has the fewest of them, among the alternatives
-    // whose other terms are met.
+    // The unknown names of one alternative, whose other terms are all met. If there are several
+    // such alternatives, it is the one with the fewest unknown names.
     let mut fewest_unknown_names: Option<BTreeSet<String>> = None;
     let mut all_unknown_names = BTreeSet::new();
     let mut has_evaluated_alternative = false;

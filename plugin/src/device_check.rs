@@ -21,8 +21,8 @@ const DEFAULT_DEV_NAMES: [&str; 12] = [
     "null", "zero", "full", "random", "urandom", "tty", "console", "ptmx", "pts", "mqueue", "shm",
     "fd",
 ];
-/// The name of the network interface that Kubernetes gives to every pod, which may be a hardware
-/// device, too.
+/// The name of the network interface that every pod has. It is not counted, because it may be a
+/// hardware device that the pod did not request.
 const POD_INTERFACE_NAME: &str = "eth0";
 /// The maximum depth of the directories that are searched for device nodes. Deeper directories are
 /// skipped. In `/dev`, the directory `/dev/bus/usb/001` has the depth 3.
@@ -42,7 +42,7 @@ pub struct OpenedDevice {
 pub struct ContainerDevices {
     /// The result for each device node.
     pub opened_devices: Vec<OpenedDevice>,
-    /// The names of the network interfaces of hardware devices, without that of every pod.
+    /// The names of the network interfaces that belong to hardware devices, except `eth0`.
     pub interface_names: Vec<String>,
 }
 
@@ -78,8 +78,9 @@ pub fn check_container_devices(
     })
 }
 
-/// Returns the names of the interfaces with a hardware device, except the one of every pod. The
-/// kernel adds interfaces of tunnels to each network namespace, which have no device.
+/// Returns the names of the interfaces that belong to a hardware device, except `eth0`. Other
+/// interfaces, such as the tunnels that the kernel adds to each network namespace, have no link
+/// `device`.
 fn find_hardware_interfaces(interface_directory: &Path) -> anyhow::Result<Vec<String>> {
     let cannot_read = || format!("cannot read {}", interface_directory.display());
     let mut names = Vec::new();
@@ -110,7 +111,8 @@ fn collect_node_paths(
         {
             continue;
         }
-        // The type in the directory would be that of the file on which a node is mounted.
+        // The type in the directory entry is not used. If a device node is mounted on a file, that
+        // type is the type of the file.
         let kind = fs::symlink_metadata(entry.path())
             .with_context(cannot_read)?
             .file_type();

@@ -1,5 +1,6 @@
-//! Checks whether the node's engine reads CDI annotations, which make it call the hook. An engine
-//! that ignores them starts containers without devices and without an error.
+//! Checks whether the engine of the node reads CDI annotations, by which it learns that it must
+//! call the hook. An engine that ignores them starts containers without devices and without an
+//! error.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -92,7 +93,8 @@ async fn query_engine(socket: &Path) -> Result<Option<(VersionResponse, Option<V
     )))
 }
 
-/// Returns the reason why an engine ignores CDI annotations, or `None` if the engine reads them.
+/// Returns the reason why an engine ignores CDI annotations, or `None` if it reads them. The
+/// engine's own setting counts first, then its version.
 fn find_cdi_obstacle(version: &VersionResponse, config: Option<&Value>) -> Option<&'static str> {
     let major_digits = version
         .runtime_version

@@ -44,8 +44,8 @@ impl Listing {
             ..Classes::default()
         });
         let mut problems = find_unusable_classes(class_names, &classes)?;
-        // The configuration is compared with the known classes only if all class files are
-        // readable, because an unreadable file may define a class that seems to be missing.
+        // The configuration may name a class that does not exist. This is checked only if all class
+        // files are readable, because an unreadable file may define that class.
         let known_classes = classes.sources.iter().map(|source| source.name.as_str());
         let warnings = if classes.errors.is_empty() {
             config.describe_unknown_classes(known_classes).collect()

@@ -107,7 +107,7 @@ impl Metrics {
         self.scan_duration.observe(duration.as_secs_f64());
     }
 
-    /// Sets the number of errors that leave devices without a current CDI specification.
+    /// Sets the number of errors because of which a device has no current CDI specification.
     pub(crate) fn set_cdi_errors(&self, count: usize) {
         self.cdi_errors
             .set(i64::try_from(count).unwrap_or(i64::MAX));
@@ -119,8 +119,8 @@ impl Metrics {
             .set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Sets the number of classes whose devices have health checks that search the kernel's log,
-    /// which this process cannot read.
+    /// Sets the number of classes whose health checks search the kernel's log although this process
+    /// cannot read that log.
     pub(crate) fn set_unreadable_logs(&self, count: usize) {
         self.unreadable_logs
             .set(i64::try_from(count).unwrap_or(i64::MAX));

@@ -29,9 +29,9 @@ const COUNT_SUFFIX: &str = ".count";
 pub(crate) struct NodeLabels(BTreeMap<String, String>);
 
 impl NodeLabels {
-    /// Collects the labels of all devices, healthy or not, and for each resource a label with the
-    /// number of its devices. A shared device counts once. If all devices of a resource are
-    /// combined into one, the resource has only the label with the number, because the other labels
+    /// Collects the labels of all devices, healthy or not. Also adds a label with the number of
+    /// devices for each resource, in which a shared device counts once. If all devices of a
+    /// resource are combined into one, the resource has only this label, because the other labels
     /// would describe its first member alone.
     pub(crate) fn from_devices(classes: &[ClassScan<'_>]) -> Self {
         let mut values_by_label: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -59,8 +59,8 @@ impl NodeLabels {
                     if !label.is_sum {
                         values_by_label.entry(name).or_default().insert(value);
                     } else if let Ok(number) = value.parse() {
-                        // The numbers are kept by device id, so that a device that two classes
-                        // offer counts once in the sum.
+                        // The numbers are stored by device id, so that the sum counts a device once
+                        // even if two classes offer it.
                         let numbers = numbers_by_label.entry(name).or_default();
                         numbers.insert(&device.id, number);
                     }
@@ -71,7 +71,7 @@ impl NodeLabels {
             .into_iter()
             .map(|(resource, ids)| (resource + COUNT_SUFFIX, ids.len().to_string()));
         // A label whose value differs between devices is omitted, because it would not tell which
-        // value the device of a pod has.
+        // value the device of a certain pod has.
         let common_labels = values_by_label
             .into_iter()
             .filter(|(_, values)| values.len() == 1)

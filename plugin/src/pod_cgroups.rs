@@ -131,8 +131,9 @@ fn find_cgroup(
         .next()
 }
 
-/// Returns whether a container of the pod, other than the sandbox, has a process. With CRI-O, the
-/// sandbox has no process by default (`drop_infra_ctr`).
+/// Returns whether a container of the pod, other than the sandbox, has a process. The sandbox also
+/// has a process, except with CRI-O (`drop_infra_ctr`). Therefore another engine's pod needs two
+/// cgroups with processes.
 fn has_populated_container(pod_cgroup: &Path) -> bool {
     let has_process = |container: &PathBuf| {
         let read_file = |name: &str| {
@@ -143,7 +144,7 @@ fn has_populated_container(pod_cgroup: &Path) -> bool {
         events.lines().any(|line| line == "populated 1") || task_count > 0
     };
     let mut populated_cgroups = list_subdirectories(pod_cgroup);
-    // The cgroup of CRI-O's container monitor (conmon) is removed, because it does not belong to a
+    // The cgroup of CRI-O's container monitor (conmon) is left out, because it does not belong to a
     // container.
     populated_cgroups
         .retain(|path| has_process(path) && !file_name(path).starts_with("crio-conmon-"));

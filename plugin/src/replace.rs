@@ -21,9 +21,9 @@ use nix::unistd::Pid;
 
 use crate::cli::REPORT_READY_OPTION;
 
-/// The time within which an instance must end after SIGTERM. After it the instance is killed, and
-/// gets the same time again. `TimeoutStartSec=` of the unit limits the time of a reload, and is
-/// longer than both times and the minute until the new instance serves.
+/// The time within which an instance must end after SIGTERM, and again after SIGKILL. systemd
+/// limits the time of a reload (`TimeoutStartSec=` of the unit). That limit is longer than both
+/// times and the minute within which the new instance must serve.
 const END_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The interval at which this program checks whether the earlier instance has ended.
@@ -32,8 +32,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The maximum size in bytes of `/proc/PID/cmdline`. A larger file is an error.
 const MAX_COMMAND_LINE_BYTES: u64 = 2 << 20;
 
-/// The environment variable with the address of the socket at which systemd receives a service's
-/// messages (sd_notify(3)).
+/// The environment variable with the address of the socket to which a service sends its messages
+/// for systemd (sd_notify(3)).
 const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
 
 /// Starts this version of the program with the arguments of the instance `pid`, waits until it

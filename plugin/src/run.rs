@@ -37,7 +37,8 @@ use crate::service::OpenStreamCounts;
 use crate::supervisor::Supervisor;
 use crate::trusted_pods;
 
-/// Runs the plugin until SIGTERM, SIGINT or SIGQUIT. Fails if one of its tasks ends before.
+/// Runs the plugin until SIGTERM, SIGINT or SIGQUIT. Fails if one of its tasks ends before a signal
+/// arrives.
 pub async fn run(options: RunOptions) -> anyhow::Result<()> {
     let node_options = options.node_options;
     let kubelet_dir = KubeletDir::new(node_options.kubelet_dir)?;
@@ -60,9 +61,10 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
         remove_stale_sockets(directory);
     }
     let other_instances = OtherInstances::connect(socket_directories.to_vec()).await;
-    // Other instances find this one by this socket. If it is killed before it serves a resource,
-    // they therefore remove the CDI files that its scans wrote. An error is ignored, because
-    // without a writable directory no resource is served, which is reported.
+    // Other instances of the plugin find this one by this socket. If this one is killed before it
+    // serves a resource, they notice it, and remove the CDI files that its scans wrote. An error is
+    // ignored: if the directory is not writable, the sockets of all resources fail too, and that
+    // error is reported.
     let _instance_socket = Socket::bind_in(&kubelet_dir.device_plugins_dir());
     let metrics = Metrics::default();
     let checkpoint_path = kubelet_dir
@@ -180,7 +182,8 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
     }
 }
 
-/// Decides whether an earlier instance of the plugin may end, because this one serves the kubelet.
+/// Decides whether this instance serves the kubelet, so that the earlier instance, which it
+/// replaces, may end.
 struct Readiness {
     state: StateSources,
     pending_handovers: PendingHandovers,
@@ -188,8 +191,9 @@ struct Readiness {
 }
 
 impl Readiness {
-    /// If `is_wanted`, writes a line to standard output, which `boathook-plugin replace` reads, as
-    /// soon as the earlier instance may end. Returns only if that fails.
+    /// Waits until the earlier instance may end, and then writes the line `ready` to standard
+    /// output for `boathook-plugin replace`. Writes nothing if `is_wanted` is false. Returns only
+    /// if the line cannot be written.
     async fn report(&self, is_wanted: bool) -> io::Result<()> {
         const POLL_INTERVAL: Duration = Duration::from_millis(50);
         if is_wanted {
@@ -221,9 +225,9 @@ impl Readiness {
     }
 }
 
-/// Returns when the process that started this replacement has ended without making it the main
-/// process of the service. Never returns if this instance is the main process, or replaces no
-/// other.
+/// Waits until `boathook-plugin replace` has ended without making this instance the main process of
+/// the systemd service. Never returns if this instance becomes the main process, or if it replaces
+/// no other instance.
 async fn wait_for_abandonment(is_replacement: bool) {
     if is_replacement {
         let (sender, is_main_process) = oneshot::channel();
@@ -249,8 +253,8 @@ struct PageServer {
 }
 
 impl PageServer {
-    /// Listens at `address`. If `waits_for_address` is set, the instance that this one replaces may
-    /// still listen there, and [`PageServer::serve`] tries again.
+    /// Listens at `address`. If `waits_for_address` is true and the address is in use, the earlier
+    /// instance may still listen there. That is no error, and [`PageServer::serve`] tries again.
     fn new(
         option: &'static str,
         address: Option<SocketAddr>,
@@ -305,8 +309,8 @@ fn is_address_in_use(error: &anyhow::Error) -> bool {
     io_error.is_some_and(|error| error.kind() == io::ErrorKind::AddrInUse)
 }
 
-/// Whenever all other instances have ended, sets `have_ended` and causes a scan, which takes over
-/// the CDI files that they left.
+/// Whenever no other instance is left, sets `have_ended` and causes a scan. This scan takes over
+/// the CDI files of the ended instances.
 async fn report_ends(
     mut other_instances: OtherInstances,
     mut socket_notifications: Notifications,

@@ -14,8 +14,8 @@ use tokio::task::{Id, JoinError, JoinSet};
 use crate::catalog::{Resource, Resources};
 use crate::server::{self, Context, SERVER_END_TIMEOUT};
 
-/// The delay before a failed server is restarted. A server that fails at once thus starts only once
-/// a second.
+/// The delay before a failed server is started again. It prevents a server that always fails from
+/// starting more than once a second.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 
 type ServerFuture = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
@@ -134,8 +134,8 @@ impl Supervisor {
     }
 
     /// Handles the end of a server's task. If the server still has an entry in `running_servers`,
-    /// it has failed, and the next call of `adjust_servers` restarts it. A server that was ended on
-    /// purpose has no entry.
+    /// it has failed, and the next call of `adjust_servers` starts it again. Otherwise the
+    /// supervisor has ended it.
     fn handle_server_end(&mut self, result: Result<(Id, anyhow::Result<()>), JoinError>) {
         let (task_id, reason) = match result {
             Ok((task_id, Ok(()))) => (task_id, "it ended unexpectedly".to_owned()),

@@ -44,10 +44,10 @@ pub(crate) enum Layout {
         /// The default drop-in directory, if the distribution has one.
         conf_d_dir: Option<&'static str>,
     },
-    /// A directory with a main file, which the distribution generates at each start, its template,
-    /// and drop-ins (k3s, rke2).
+    /// A directory of k3s or rke2. It contains the main file, which the distribution generates at
+    /// each start, the template of that file, and drop-ins.
     Template { dir: &'static str },
-    /// A directory of drop-ins (k0s). The distribution merges them, whatever their configuration
+    /// A directory of drop-ins (k0s). k0s merges the drop-ins itself, whatever their configuration
     /// version is.
     DropIns {
         dir: &'static str,

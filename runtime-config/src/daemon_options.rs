@@ -34,8 +34,9 @@ pub(crate) struct DaemonOption {
 }
 
 impl Daemon {
-    /// Returns the value of `option` for a daemon with the default configuration file. The unit or
-    /// the variable files are searched first, then the processes of root. A file that cannot be
+    /// Returns the value of `option`, such as `--default-runtime`, on the daemon's command line. A
+    /// command line that names another configuration file than the default one is ignored. The unit
+    /// or the variable files are searched first, then the processes of root. A file that cannot be
     /// read counts as empty.
     pub(crate) fn find_option(&self, host: &HostRoot, option: &str) -> Option<DaemonOption> {
         self.find_option_with_config(host, option, self.config_path)
@@ -61,9 +62,10 @@ impl Daemon {
             })
     }
 
-    /// Returns whether the unit or the variable files set the option `flag`, which needs no value. If
-    /// the host has neither, the processes of root are searched. The values are those that Go reads
-    /// as true (`strconv.ParseBool`).
+    /// Returns whether the daemon is started with the option `flag`, which needs no value, such as
+    /// `--live-restore`. The unit or the variable files are searched. If there are none, the
+    /// processes of root are searched. An explicit value counts if Go reads it as true
+    /// (`strconv.ParseBool`).
     pub(crate) fn has_flag(&self, host: &HostRoot, flag: &str) -> bool {
         let is_set = |(_, words): &(String, Vec<String>)| {
             let mut values = words.iter().filter_map(|word| word.strip_prefix(flag));
@@ -79,9 +81,9 @@ impl Daemon {
         command_lines.iter().any(is_set)
     }
 
-    /// Returns the path of the daemon's configuration file, as the unit or the variables of the
-    /// init script set it. If the host has neither, the processes of root are searched. If one of
-    /// them reads the default file, the path of the default file is returned.
+    /// Returns the path of the daemon's configuration file. The unit or the variables of the init
+    /// script can set it. If the host has neither, the processes of root are searched. If one of
+    /// these reads the default file, the path of the default file is returned.
     pub(crate) fn find_config_path(&self, host: &HostRoot) -> String {
         let parse_config_path = |(_, words): &(String, Vec<String>)| {
             let path = find_option_values(words, self.config_option_names)
@@ -129,8 +131,8 @@ impl Daemon {
             .collect()
     }
 
-    /// Returns the arguments of each process that runs the daemon as root, with a description of the
-    /// process for messages.
+    /// Returns the arguments of each process that runs the daemon as root, with a description of
+    /// the process for messages.
     fn find_process_command_lines(&self, host: &HostRoot) -> Vec<(String, Vec<String>)> {
         find_processes(host, |program| program == self.program_name)
             .into_iter()

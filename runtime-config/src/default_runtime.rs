@@ -64,8 +64,8 @@ impl DefaultRuntime {
     }
 
     /// Returns the program that `boathook-runtime` must call in place of this default runtime, so
-    /// that containers stay as isolated as before. Returns `None` if the engine still calls the
-    /// program of its default runtime itself.
+    /// that containers stay as isolated as before. Returns `None` if the engine continues to call
+    /// the program of this runtime itself.
     ///
     /// # Errors
     /// Fails if `boathook-runtime` can call no program that isolates containers as the default
@@ -162,8 +162,8 @@ fn refers_to_executable(program: &Path, configured_path: &Path) -> bool {
     }
 }
 
-/// Returns an error if the engine reads the file `path` after Boathook's file `own_drop_in`. `path`
-/// sets a default runtime, and the engine would use this later setting.
+/// Returns an error if the engine reads the file `path` after Boathook's drop-in `own_drop_in`.
+/// Both files set a default runtime, and the engine uses the setting that it reads last.
 pub(crate) fn refuse_overriding_setting(
     own_drop_in: &Path,
     path: &Path,

@@ -69,7 +69,8 @@ const DEFAULT_RUNTIME_OPTION: &str = "--default-runtime";
 /// The path of dockerd in Docker's snap package.
 const SNAP_PROGRAM_PATH: &str = "/snap/docker/current/bin/dockerd";
 
-/// Reads into the snapshot the daemon.json on which a plan for Docker depends.
+/// Reads daemon.json into the snapshot. Also stores the path of daemon.json and the value of
+/// dockerd's option `--default-runtime` there.
 pub(crate) fn read_daemon_config(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error> {
     let config_path = DAEMON.find_config_path(host);
     let option = DAEMON.find_option_with_config(host, DEFAULT_RUNTIME_OPTION, &config_path);
@@ -102,7 +103,9 @@ fn get_config_path(snapshot: &Snapshot) -> &Path {
         .unwrap_or(Path::new(DAEMON_JSON_PATH))
 }
 
-/// Returns the default runtime. Docker uses it for containers that name no runtime.
+/// Fails if dockerd's command line sets a default runtime. With `--set-default`, daemon.json sets
+/// one as well, and dockerd does not start if both do. Also fails if dockerd may read a key of
+/// daemon.json differently from this function.
 ///
 /// # Errors
 /// Fails if dockerd's command line sets a default runtime, because dockerd does not start if
@@ -177,9 +180,9 @@ pub(crate) fn plan_files(
     Ok(vec![(path.into(), byte_order_mark.to_owned() + &new_text)])
 }
 
-/// Returns the arguments of the current default runtime as JSON text. An entry for
-/// `boathook-runtime` needs these arguments if it becomes the default runtime. Otherwise the text
-/// is empty.
+/// Returns the member `runtimeArgs` for the entry of `boathook-runtime`, as JSON text. With
+/// `--set-default`, `boathook-runtime` needs the arguments of the default runtime that it replaces.
+/// The text is empty if there are no such arguments.
 fn format_inherited_arguments(text: &str, options: &Options) -> String {
     let default_runtime = json_text::find_value(text, &["default-runtime"]);
     let name = default_runtime.and_then(|value| serde_json::from_str::<String>(&text[value]).ok());
@@ -244,8 +247,8 @@ fn add_runtime_entry(path: &Path, text: &str, name: &str, entry: &str) -> Result
     Ok(json_text::set_member(text, runtimes, name, entry))
 }
 
-/// Returns the path and the text of a temporary daemon.json. If a running dockerd reloads it,
-/// dockerd drops Boathook's runtime. At a reload dockerd ignores absent keys, so the text has both
+/// Returns the path and the text of a temporary daemon.json, which makes a running dockerd drop
+/// Boathook's runtime at a reload. At a reload dockerd ignores absent keys, so the text has both
 /// `runtimes` and `default-runtime`. After the reload, the administrator's daemon.json replaces
 /// this text.
 pub(crate) fn plan_runtime_unload_file(snapshot: &Snapshot) -> Result<(PathBuf, String), Error> {
@@ -265,8 +268,9 @@ pub(crate) fn plan_runtime_unload_file(snapshot: &Snapshot) -> Result<(PathBuf, 
     Ok((path.into(), byte_order_mark.to_owned() + &new_text))
 }
 
-/// Returns whether a running dockerd has loaded Boathook's runtimes as the recorded daemon.json
-/// describes them. `runtimes` are those that the running dockerd reports.
+/// Returns whether a running dockerd has loaded the recorded daemon.json: it has Boathook's
+/// runtimes with the same programs, and the same answer to whether Boathook's runtime is the
+/// default. `runtimes` is the report of the running dockerd.
 pub(crate) fn are_runtimes_loaded(runtimes: &Runtimes, record: &InstallationRecord) -> bool {
     let recorded_text = record
         .files

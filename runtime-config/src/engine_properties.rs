@@ -33,7 +33,8 @@ pub enum ReloadMethod {
     /// Nothing is needed, because the engine reads its configuration each time it starts a
     /// container.
     NotNeeded,
-    /// systemd restarts those of these units that are running. The containers continue to run.
+    /// systemd restarts those units of the list that are running (`systemctl try-restart`). The
+    /// containers continue to run.
     Restart(&'static [&'static str]),
     /// systemd reloads the unit. Without systemd, SIGHUP is sent to the process whose pid is in
     /// `pid_file`.
@@ -67,8 +68,8 @@ pub struct EngineProperties {
     /// The default paths of the engine's bundles, as patterns. `*` stands for any single component.
     pub bundle_patterns: &'static [&'static str],
     pub reload_method: ReloadMethod,
-    /// A command that starts a container with devices. `None` means that devices are requested in a
-    /// pod.
+    /// An example for the operator: a command that starts a container with devices. `None` means
+    /// that only pods request devices from this engine.
     pub example_command: Option<&'static str>,
     pub load_check: LoadCheck,
 }

@@ -23,7 +23,8 @@ pub(crate) fn check_object(path: &Path, text: &str) -> Result<(), Error> {
     }
 }
 
-/// Returns the line number, counted from 1, at which a value begins. `keys` lead to the value.
+/// Returns the line number, counted from 1, at which a value begins. `keys` are the keys of the
+/// nested objects that lead to the value. If there is no such value, the result is 1.
 pub(crate) fn find_line_of_value(text: &str, keys: &[&str]) -> usize {
     find_line_number(text, find_value(text, keys).map_or(0, |value| value.start))
 }

@@ -41,12 +41,12 @@ pub(crate) fn format_hook_file(options: &Options) -> String {
     format!("{hook:#}\n")
 }
 
-/// Returns a TOML line with the setting `hooks_dir`, with which the engine reads hooks from the
-/// directory `dir`. Returns `None` if `config_paths`, which are in load order, already set that
-/// directory.
+/// Returns the TOML line with the list `hooks_dir`, which makes the engine read hooks from the
+/// directory `dir` as well. Returns `None` if the files `config_paths`, which are in load order,
+/// already list that directory.
 ///
-/// An engine uses only the last list that it reads. So the line repeats the directories of the list
-/// that the files set.
+/// An engine uses only the last list that it reads. So the line also contains the directories that
+/// the existing files list.
 pub(crate) fn format_hooks_dir_line(
     snapshot: &Snapshot,
     config_paths: &[PathBuf],

@@ -132,9 +132,9 @@ impl Engine {
         })
     }
 
-    /// Plans a temporary change, after which the running engine drops Boathook's runtime at a
-    /// reload. The change is made before the changes of [`Engine::plan_undo`]. Only Docker needs
-    /// it. Returns `None` for all other engines.
+    /// Plans a temporary change of an engine's file, so that the running engine drops Boathook's
+    /// runtime at a reload. It is made before the changes of [`Engine::plan_undo`]. Only Docker
+    /// needs this change. Returns `None` for all other engines.
     pub fn plan_runtime_unload(
         self,
         current_snapshot: &Snapshot,
@@ -273,9 +273,9 @@ fn is_installer_text(path: &Path, text: &str) -> bool {
     }
 }
 
-/// Returns the texts that the record must list for a file. These are the new text, and the current
-/// text if an earlier installation wrote it: if the process is killed after it has written the
-/// record, the file still has the current text.
+/// Returns the texts that the record must list for a file: the new text, and the current text if an
+/// earlier installation wrote it. The record is written before the file. If the process is killed
+/// in between, the file still has the current text.
 fn collect_written_texts(
     path: &Path,
     text: &str,

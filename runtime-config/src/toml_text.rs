@@ -2,9 +2,10 @@
 //! previous text.
 //!
 //! Whole tables are added as one block between two marker comments. A single key in a user's table
-//! is added as a line with a marker comment at its end. If it replaces a line, that line is kept
-//! below it as a comment. An element that was added to a list is recognized by its file name.
-//! [`strip_edits`] undoes all these edits: `strip_edits(edit(text)) == text`.
+//! is added as a line with a marker comment at its end. If this line replaces another line, the old
+//! line is kept below it as a comment. The path of a drop-in that was added to a list has no
+//! marker, because its file name belongs to Boathook. [`strip_edits`] undoes all these edits:
+//! `strip_edits(edit(text)) == text`.
 
 mod edit;
 mod strip;
@@ -49,7 +50,7 @@ pub(crate) fn describe_parse_error(text: &str, error: &TomlError) -> (usize, Str
     (line, error.message().replace('\n', ", "))
 }
 
-/// Returns the item at the end of a chain of nested tables. `keys` are the keys on the way to it.
+/// Returns the value or table to which `keys` lead, one key for each level of nested tables.
 pub(crate) fn get_item<'d>(doc: &'d Document<&str>, keys: &[&str]) -> Option<&'d Item> {
     let mut keys = keys.iter();
     keys.try_fold(doc.as_item(), |item, key| item.get(key))

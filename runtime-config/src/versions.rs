@@ -20,7 +20,8 @@ pub struct RunningProgram {
     pub path: PathBuf,
 }
 
-/// A program whose version is not the one that engines call.
+/// A difference from the version that engines call: the package has another version, or a process
+/// runs an earlier program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VersionMismatch {
     /// Describes the program and its version, for messages.

@@ -172,8 +172,8 @@ fn to_exit_code(problems: &[GenerationProblem]) -> ExitCode {
     }
 }
 
-/// Returns a problem for each class or device that is missing in the specifications. Its text says
-/// why the class or device was left out.
+/// Returns a problem for each class or device that is missing in the specifications. The text of
+/// the problem says why the class or device was left out.
 fn describe_omissions(
     generation_result: &GeneratedSpecifications,
     config: &Config,
@@ -193,8 +193,8 @@ fn describe_omissions(
         .collect()
 }
 
-/// Returns a message that lists the disabled classes that have devices on this host. Returns `None`
-/// if there are no such classes. Classes of virtual devices are ignored, because every host has
+/// Returns a message with the disabled classes for which this host has devices. Returns `None` if
+/// there are no such classes. Classes of virtual devices are ignored, because every host has
 /// virtual devices.
 fn describe_disabled_classes(config: &Config) -> Option<String> {
     let host = planner::open_host(config).ok()?;
@@ -370,9 +370,8 @@ fn regenerate_earlier_specifications(
     Ok(specifications)
 }
 
-/// Generates the specifications of the classes `class_names`. If `class_names` is empty, generates
-/// those of all enabled classes. If `include_all_classes` is also true, generates those of all
-/// classes.
+/// Generates the specifications of the classes `class_names`. An empty list stands for all enabled
+/// classes or, with `include_all_classes`, for all classes.
 fn generate_specifications(
     class_names: &[ClassName],
     include_all_classes: bool,

@@ -26,8 +26,8 @@ struct YamlNode {
 
 /// A list or mapping whose end the parser has not reached yet.
 struct Collection {
-    /// The id of the collection's anchor, which aliases of the collection contain. The id is 0 if
-    /// the collection has no anchor.
+    /// The id by which aliases refer to the collection (its anchor). The id is 0 if the collection
+    /// has no anchor.
     anchor_id: usize,
     node: YamlNode,
     /// In a mapping, the last parsed key, as long as its value is not parsed yet.

@@ -47,7 +47,7 @@ pub(super) struct Container {
     /// /run/runc.
     #[serde(skip)]
     state_root: Option<PathBuf>,
-    /// The facts from Docker's files about a container that has ended or could not be started.
+    /// The data from Docker's files about a container that has ended or could not be started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ended: Option<EndedContainer>,
 }
@@ -113,8 +113,8 @@ impl Container {
         }
     }
 
-    /// Returns whether the container has ended since it was found: its process has ended, or it had
-    /// none and its bundle is gone.
+    /// Returns whether the container has ended since it was found. It has ended if its process has
+    /// ended. A container without a process has ended if its bundle no longer has a config.json.
     pub(super) fn has_vanished(&self) -> bool {
         match self.pid {
             Some(_) => !self.is_running(&ProcessSnapshot::read()),
@@ -126,7 +126,7 @@ impl Container {
     }
 
     /// Returns the name of the engine that created the container, such as `docker`. The path of the
-    /// bundle shows which engine it is.
+    /// bundle identifies the engine, because engines keep their bundles in different directories.
     pub(super) fn engine_name(&self) -> Option<&'static str> {
         if self.ended.is_some() {
             return Some(Engine::Docker.name());
@@ -194,15 +194,15 @@ pub(super) fn find_selected_containers(
         .collect())
 }
 
-/// Finds the container with the id or name `id_or_name`. It runs, or it has ended and an engine
-/// still has files about it.
+/// Finds the container with the id or name `id_or_name`. The container is running, or it has ended
+/// and an engine still has files about it.
 fn find_running_or_ended(
     id_or_name: &str,
     state_root: Option<PathBuf>,
     host_root: &Path,
 ) -> Result<Container, ContainerLookupError> {
-    // A container that Docker starts again and again may start after its processes were searched,
-    // and before Docker's files are read. It is then found by a second search.
+    // Docker may start a container again between the search of its processes and the reading of
+    // Docker's files. Both searches then miss the container, so the first search is repeated.
     find_by_id_or_name(id_or_name, state_root.clone(), host_root)
         .or_else(|unknown| find_ended_container(id_or_name, host_root).ok_or(unknown))
         .or_else(|_| find_by_id_or_name(id_or_name, state_root, host_root))

@@ -236,9 +236,9 @@ pub(super) fn print_table_with_column(
 }
 
 /// Returns the names of the device that stay the same when it is plugged in elsewhere, such as a
-/// serial number. Leaves out the names of device nodes, which the kernel numbers in the order in
-/// which devices appear, names of USB ports, such as 1-2.4, and names of udev that another device
-/// may get.
+/// serial number. Names of device nodes are left out, because the kernel numbers them in the order
+/// in which devices appear. USB ports, such as 1-2.4, and names from udev that another device may
+/// get are left out too.
 fn find_stable_names<'a>(
     device: &Device,
     request_names: &RequestNames<'_>,

@@ -31,9 +31,10 @@ struct ClassReport {
     faults: Vec<String>,
 }
 
-/// The repeated runs of programs while a device is unhealthy by what they report.
+/// The schedule by which driver programs run again, while a device is unhealthy because of the
+/// properties that they reported.
 pub(super) struct Retries {
-    /// The time after which no further run starts.
+    /// The time since the start of the command after which no further run starts.
     pub(super) duration: Duration,
     /// The time between the end of a run and the start of the next one.
     pub(super) interval: Duration,
@@ -42,9 +43,10 @@ pub(super) struct Retries {
 /// Runs the driver programs of the classes `class_names` and writes the reported properties. If
 /// `class_names` is empty, runs the programs of all classes.
 ///
-/// With `retries` it runs only the programs of classes that have a device which is unhealthy by
-/// what a program reported, as while a fabric of switches starts, and repeats this until there is
-/// no such class.
+/// With `retries`, runs only the programs of classes with a device that is unhealthy because of a
+/// reported property. Such a device may become healthy later, for example when a fabric of switches
+/// has started. The runs are repeated until there is no such class, or until the time of `retries`
+/// is over.
 pub(super) fn run(
     class_names: &[ClassName],
     retries: Option<&Retries>,
@@ -107,7 +109,8 @@ pub(super) fn run(
     })
 }
 
-/// Returns the classes whose driver programs are run.
+/// Returns the selected classes that have driver programs and whose settings use the reported
+/// properties.
 fn read_classes_with_programs(
     class_names: &[ClassName],
     config: &Config,
@@ -122,12 +125,14 @@ fn read_classes_with_programs(
     Ok(classes)
 }
 
-/// Keeps the classes with a device that is unhealthy by what a driver program reported.
+/// Keeps only the classes with a device that is unhealthy because of a property that a driver
+/// program reported.
 fn retain_unhealthy_classes(
     classes: &mut Vec<DeviceClass>,
     config: &Config,
 ) -> Result<(), CommandError> {
-    // A `HostView` from before would not show what the programs changed.
+    // The host is opened again, because an earlier `HostView` does not show what the programs
+    // changed.
     let host = planner::open_host(config)?;
     classes.retain(|class| {
         let inventory = discover::scan_devices(class, &host);
@@ -149,7 +154,7 @@ fn renew_properties(class: &DeviceClass, config: &Config) -> Result<ClassReport,
             command.args(arguments);
             command
         });
-    // The host is opened again for each class. A `HostView` from before would not show what the
+    // The host is opened again for each class, because an earlier `HostView` does not show what the
     // programs changed.
     let host = planner::open_host(config)?;
     let write_result = reported_properties.write(class, host_root, &host);

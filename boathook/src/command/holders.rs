@@ -129,7 +129,7 @@ pub(super) struct Holders {
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct WaitingContainer {
     class: String,
-    /// The awaited device as it is written in a request.
+    /// The device for which the container waits, as it is written in the container's request.
     device: String,
     container: String,
     /// The name that the engine gave to the container.
@@ -138,8 +138,9 @@ pub(super) struct WaitingContainer {
     /// The name of a device on this host that the user probably meant.
     #[serde(rename = "did_you_mean", skip_serializing_if = "Option::is_none")]
     suggested_name: Option<String>,
-    /// The name of the awaited device. If the name is a path, this is the last component of the
-    /// path. It is `None` if the container waits for all devices of the class.
+    /// The name of the device for which the container waits. If the name is a path, this is the
+    /// last component of the path. It is `None` if the container waits for all devices of the
+    /// class.
     #[serde(skip)]
     awaited_name: Option<String>,
     /// True if Docker starts the container again and again. It has no process now.
@@ -166,7 +167,7 @@ impl WaitingContainer {
             std::iter::once(&*device.id).chain(aliases)
         });
         let names: Vec<&str> = names.collect();
-        // If the host now has a device with the awaited name, the name is not mistyped.
+        // If the host now has a device with the requested name, the name is not mistyped.
         let awaited_name = self.awaited_name.as_deref();
         let awaited_name = awaited_name.filter(|name| !names.contains(name));
         let intended_name = awaited_name.and_then(|name| similar::find_intended_name(name, names));
@@ -332,7 +333,8 @@ impl Holders {
         waiting_containers.filter(|container| class_names.contains(&container.class))
     }
 
-    /// Adds the container `holder` once for each of its unfulfilled requests.
+    /// Adds the container `holder` to the waiting containers, once for each request whose device it
+    /// does not have.
     fn add_waiting_containers<'a>(
         &mut self,
         holder: &Holder,

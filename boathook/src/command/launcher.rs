@@ -66,9 +66,9 @@ pub(super) enum Launcher {
 }
 
 impl Launcher {
-    /// Returns the launcher that started a container. The path of the bundle shows the engine. Pods
-    /// use the same engines as other launchers, so `is_in_a_pod` says whether the launcher is a
-    /// pod.
+    /// Returns the launcher that started a container. The path of the container's bundle identifies
+    /// the engine. Pods use the same engines as other launchers, so the caller says in
+    /// `is_in_a_pod` whether the container belongs to a pod.
     pub(super) fn from_container(container: &Container, is_in_a_pod: bool) -> Self {
         if is_in_a_pod {
             return Launcher::Pod;
@@ -151,9 +151,9 @@ impl Launcher {
         }
     }
 
-    /// Returns two parts of a sentence for a user whose container has a fixed device node: the
-    /// option that added the node, such as `--device`, and what the user has to do so that the hook
-    /// is called.
+    /// Returns two parts of a sentence for a user whose config.json contains a fixed device node.
+    /// The first is the option that added the node, such as `--device`. The second says what the
+    /// user has to do so that the hook is called.
     pub(super) fn describe_device_option(self) -> (&'static str, String) {
         match self {
             Launcher::Pod => (

@@ -1,5 +1,5 @@
 //! Implements `boathook list DIRECTORY`, which finds the devices with a node in a directory such as
-//! /dev/snd, and the nodes that no class has.
+//! /dev/snd. It also finds the nodes that belong to no class.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -29,8 +29,8 @@ pub(super) fn find_devices_below<'i>(
     })
 }
 
-/// Describes the nodes below `directory` that no class of `classes` has, with the command that
-/// writes a class file for each. Returns `None` if there are none.
+/// Describes the nodes below `directory` that belong to none of `classes`. The text contains, for
+/// each node, the command that writes a class file. Returns `None` if there are no such nodes.
 pub(super) fn describe_unclaimed_nodes(
     directory: &Path,
     classes: &[(DeviceClass, FoundClass)],
@@ -46,7 +46,8 @@ pub(super) fn describe_unclaimed_nodes(
     let mut unclaimed_nodes = Vec::new();
     list_nodes(directory, MAX_DEPTH, host, &mut unclaimed_nodes);
     unclaimed_nodes.retain(|node| !claimed_nodes.contains(node));
-    // Several USB devices may have the same ids, such as `usb:054c:06c1`, which are listed once.
+    // Several USB devices may have the same ids, such as `usb:054c:06c1`. These ids are listed
+    // once.
     let targets: BTreeSet<String> = unclaimed_nodes
         .iter()
         .filter_map(|node| find_class_new_argument(node, host))

@@ -36,7 +36,8 @@ struct DeviceOfPath {
     is_enabled: bool,
     #[serde(rename = "follow")]
     is_followed: bool,
-    /// True if the device stands for all devices of its resource at once, as for monitoring.
+    /// True if this entry stands for all devices of a resource together (`combine` in the class
+    /// file), for example for monitoring.
     #[serde(skip)]
     is_combined: bool,
     /// The names that belong to no other device and that stay the same when this device is
@@ -94,7 +95,8 @@ pub(super) fn run(
     Ok(code)
 }
 
-/// Returns the devices to which a path leads. Several classes may have the same hardware.
+/// Returns the devices to which a path leads. There may be several, because several classes may
+/// describe the same hardware.
 fn find_devices_of_path(
     path: &Path,
     classes: &[DeviceClass],
@@ -193,8 +195,8 @@ fn find_device(path: &Path, class: &DeviceClass, host: &RealHost) -> Option<Devi
 /// Returns the name that a request for `device` should contain: a name that stays the same when the
 /// device is plugged in elsewhere or, if there is none, the id.
 fn choose_name(class: &DeviceClass, device: &ListedDevice) -> String {
-    // If the device stands for all devices of a resource, its other names are those of single
-    // devices.
+    // If the device stands for all devices of a resource, its other names belong to single devices.
+    // So only the id is used.
     let stable_name = device.stable_names.first();
     let stable_name = stable_name.filter(|_| !combines_devices(class));
     stable_name.unwrap_or(&device.id).clone()

@@ -338,7 +338,7 @@ fn find_default_config_path() -> PathBuf {
 }
 
 /// Initializes the log for a command of a user, and reads the configuration. The hook does not use
-/// this function, because the reader of the hook's messages is an engine.
+/// this function, because an engine, and not a user, reads the hook's messages.
 fn load_config(cli: &Cli) -> Result<Config, CommandError> {
     log::init(LogReader::User, None, cli.log_level());
     let config = installation::load_configuration(cli.config_path.as_deref())?;

@@ -37,15 +37,17 @@ pub(super) fn find_waiting_containers(config: &Config) -> Vec<RestartingContaine
     waiting_containers.collect()
 }
 
-/// Returns the requests for which the hook will let the container wait at its next start. The
-/// result is empty if the hook will not be called, or if it will refuse the container.
+/// Returns the requests whose devices will be missing when Docker starts the container again. The
+/// hook lets the container start without them. The result is empty if the hook will not be called,
+/// or if it will refuse the container.
 fn find_awaited_requests(ended_container: &EndedContainer, config: &Config) -> Vec<AwaitedRequest> {
     if ended_container.has_runtime_without_hook() {
         return Vec::new();
     }
     let requests = ExaminedDeviceRequest::examine_all(&ended_container.device_requests, config);
     let requested_variables = device_requests::list_variables(&requests);
-    // Docker appends the variables, and the last value of a variable counts.
+    // Docker appends the variables of device requests to those of the container. If a variable
+    // occurs twice, the last value counts.
     let variables = [&*ended_container.env, &requested_variables].concat();
     let Ok(bundle) = Bundle::from_variables(Path::new("/"), &variables) else {
         return Vec::new();

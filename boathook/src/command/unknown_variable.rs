@@ -14,8 +14,8 @@ use hook::planner;
 use super::CommandError;
 use super::class_kind::ClassKind;
 
-/// Returns the message for variables in the form `NAME=VALUE`, none of which belongs to a class of
-/// this host. Returns `None` if there are no variables, or if a class has one of them.
+/// Returns a message if none of the `variables`, each as `NAME=VALUE`, belongs to a class of this
+/// host. Returns `None` if there are no variables, or if a class has one of them.
 pub(super) fn describe_unknown_variables(
     variables: &[String],
     config: &Config,
@@ -65,7 +65,7 @@ pub(super) fn describe_unknown_variables(
     )))
 }
 
-/// Returns whether a variable has the name of a class, and the usual ending of variables, as
+/// Returns whether a variable's name consists of the class name and the usual ending, such as
 /// `SERIAL_PORT_VISIBLE_DEVICES` for the class `serial-port`.
 pub(super) fn is_named_after(variable: &str, class: &DeviceClass) -> bool {
     let class_name = class.name.to_string().replace('-', "_");

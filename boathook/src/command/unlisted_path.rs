@@ -32,8 +32,8 @@ pub(super) fn describe_unlisted_path(
     })
 }
 
-/// Describes how a class uses the node at `path`, if the node is not the node of a device. Returns
-/// `None` if no class uses the node.
+/// Describes how a class uses the node at `path`, if the node belongs to no single device of the
+/// class. Returns `None` if no class uses the node.
 fn describe_class_of_node(
     path: &Path,
     classes: &[DeviceClass],

@@ -23,7 +23,7 @@ use crate::live::reconcile::{ContainerChange, is_in_injected_dir};
 /// exists.
 pub(crate) struct PlannedAttachment {
     locked_container: LockedContainer,
-    /// The steps whose results the container does not have yet.
+    /// The plan without the steps whose node, file or rule the container already has.
     pub plan: InjectionPlan,
     /// The device rules that the container has after the attachment.
     final_rules: Vec<DeviceRule>,
@@ -51,8 +51,8 @@ impl PlannedAttachment {
             })
             .collect();
         let bundle = &mut locked_container.container.bundle;
-        // The plan also includes the container's other devices, because the libraries and the
-        // mounts that hide files are the same for all devices of the container.
+        // The plan also includes the devices that were attached earlier. Some steps serve all
+        // devices together, such as the libraries in one tmpfs and the mounts that hide files.
         bundle.attach_requests = [earlier_requests.clone(), new_requests.clone()].concat();
         let mut earlier_classes: Vec<&ClassName> = earlier_requests
             .iter()
@@ -65,8 +65,9 @@ impl PlannedAttachment {
             config,
         ) {
             Ok(plan) => plan,
-            // A conflict must be an error. If the plan had only the requested devices, the new node
-            // would hide another node that the container already has at the same path.
+            // A conflict means that two devices need the same path. It is returned as an error,
+            // because a second plan with only the requested devices would not show it. The new node
+            // would then hide the existing node at this path.
             Err(error) if error.is_conflict() => return Err(error.into()),
             Err(error) => {
                 earlier_classes.clear();

@@ -32,8 +32,9 @@ use crate::live::reconcile::remove_container_files;
 #[derive(Default)]
 pub(crate) struct DetachResult {
     pub devices: Vec<ContainerDevice>,
-    /// The requests that `detach` cancelled, except those of `devices`. If the host gets a device
-    /// of such a request later, the device is not added to the container.
+    /// The cancelled requests that have no device in `devices`, because the container never got
+    /// their device or lost it. If the host gets such a device later, the device is not added to
+    /// the container.
     pub cancelled_requests: Vec<AwaitedRequest>,
     /// True if this call removed files that an earlier `detach` could not remove.
     pub has_removed_leftover_files: bool,
@@ -46,8 +47,8 @@ pub(crate) struct DetachResult {
 }
 
 /// Detaches `requested_devices` from the container `id`. If `requested_devices` is empty, detaches
-/// all attached devices. `accepts_bundle` gets the container's bundle directory, and reports
-/// whether the container may be changed.
+/// all attached devices. Another container may have the same id, so `accepts_bundle` gets the
+/// recorded bundle directory and reports whether it belongs to the right container.
 pub(crate) fn detach(
     id: &str,
     accepts_bundle: impl Fn(&Path) -> bool,
@@ -176,9 +177,9 @@ fn warn_if_not_saved(id: &str, save_result: io::Result<()>) {
     }
 }
 
-/// Returns the attached devices and the awaited requests that `requested_devices` selects. If it is
-/// empty, returns all of them. Also returns the other awaited requests for a selected device,
-/// because they end when the device is detached.
+/// Finds the attached devices that `requested_devices` selects, and the requests for devices that
+/// may come later. An empty list selects all that `detach` may remove or cancel. Other requests for
+/// a selected device are returned too, because they end when the device is detached.
 fn find_requested_devices(
     record: &AttachmentRecord,
     requested_devices: &[CdiGrant],
@@ -213,8 +214,8 @@ fn find_requested_devices(
                 find_attached_devices(record, grant, &item.text)
             };
             if matching_devices.is_empty() {
-                // The item may be another name of an attached device. So the devices of the host
-                // are searched for this name.
+                // The user may have written another name of an attached device, such as an alias.
+                // So the name is looked up among the devices of the host.
                 let ids = find_host_device_ids(record, grant, item, config);
                 matching_devices = ids
                     .iter()
@@ -252,15 +253,17 @@ fn find_requested_devices(
     Ok((devices, requests))
 }
 
-/// Reports whether `detach` may cancel a request. The request stays as long as its device stays.
+/// Reports whether `detach` may cancel a request. A request that has a device is cancelled only if
+/// the device may be removed.
 fn is_cancellable(request: &AwaitedRequest, record: &AttachmentRecord) -> bool {
     let mut devices = record.devices.iter();
     let device = devices.find(|device| request.has_device(device));
     device.is_none_or(|device| is_removable(device, record))
 }
 
-/// Reports whether `detach` may remove a device. A device that was injected at the container's
-/// start stays, unless it is unplugged and the container waits for it.
+/// Reports whether `detach` may remove a device. A device that the container got at its start may
+/// not be removed. The exception is an unplugged device, without rules and files in the container,
+/// for which a request still waits.
 fn is_removable(device: &ContainerDevice, record: &AttachmentRecord) -> bool {
     let mut requests = record.awaited_requests.iter();
     device.is_detachable()
@@ -268,7 +271,8 @@ fn is_removable(device: &ContainerDevice, record: &AttachmentRecord) -> bool {
 }
 
 /// Returns the attached device of the grant's class that has the id `name`. If no device has this
-/// id, returns the devices that were attached by the name `name`.
+/// id, returns the devices that were attached by the name or the device list `name`. `all` selects
+/// all devices of the class.
 fn find_attached_devices(
     record: &AttachmentRecord,
     grant: &CdiGrant,
@@ -320,8 +324,8 @@ fn not_attached_error(grant: &CdiGrant, name: &str, record: &AttachmentRecord) -
     LiveError::NotAttached(format!("{class}={name} is not attached to it; {hint}"))
 }
 
-/// Returns the ids of the devices that `item` selects on the host now. The list is empty if it
-/// selects none.
+/// Returns the ids of the devices that `item` selects on the host now. `item` is one element of a
+/// device list. The result is empty if it selects no device.
 fn find_host_device_ids(
     record: &AttachmentRecord,
     grant: &CdiGrant,

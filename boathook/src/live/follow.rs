@@ -1,7 +1,7 @@
 //! `boathook follow`: updates running containers when devices come and go. If a device is plugged
 //! in again with another device number, its new node replaces the old one in each container that
-//! has the device. If it is unplugged, it is removed from the containers. If a container requested
-//! it before the host had it, it is added when it arrives.
+//! has the device. If a device is unplugged, it is removed from the containers. If a container
+//! requested a device that the host did not have, the container gets the device when it arrives.
 //!
 //! Each pass compares the attachment records with the devices of the host, so the first pass also
 //! finds the changes from the time before `boathook follow` was started.
@@ -74,7 +74,7 @@ pub(crate) struct Follower<'c> {
     config: &'c Config,
     device_events: UeventReceiver,
     cgroup_events: CgroupWatch,
-    /// The containers whose rules could not be restored: the error of each, by container id.
+    /// The errors of the containers whose rules could not be restored, by container id.
     container_errors: BTreeMap<String, String>,
     /// The reason why the rules could not be restored in any container.
     restore_error: Option<String>,
@@ -150,9 +150,8 @@ impl<'c> Follower<'c> {
         }
         if self.cgroup_event_rate_limit.compute_wait_time().is_none() {
             let mut reported_containers = self.cgroup_events.read_events()?;
-            // An awaited device may have arrived while the container was starting, before its
-            // record was written. No later event reports this device, so the containers are updated
-            // now.
+            // A new container may wait for a device that arrived before the container's record was
+            // written. No later event reports this device, so the containers are updated now.
             if self.has_awaited_requests(&reported_containers) {
                 self.update_changed_containers();
             }
@@ -274,8 +273,8 @@ impl<'c> Follower<'c> {
         if has_new_events {
             self.next_pass_time = Some(Instant::now());
         } else if needs_another_pass {
-            // A device that is plugged in and unplugged endlessly can cause such a pass each time,
-            // so this pass counts as one that an event starts.
+            // A device that is plugged in and unplugged endlessly can require another pass each
+            // time. So this pass is counted in the rate limit of device events.
             let wait_time = self.device_event_rate_limit.compute_wait_time();
             self.next_pass_time = Some(Instant::now() + wait_time.unwrap_or_default());
             self.device_event_rate_limit.count_run();
@@ -299,8 +298,9 @@ impl<'c> Follower<'c> {
             let _ = deadline.map(Deadline::cancel);
             for record in &records {
                 let deadline = Deadline::start(deadline::DEADLINE_SECONDS);
-                // If a device's recorded name now leads to another device, the device keeps its
-                // rules as long as another requested name leads to it.
+                // A container may have requested one device by several names. If the recorded name
+                // now leads to another device, but one of the other names still leads to this
+                // device, it keeps its rules.
                 let record = &copy_with_arrived_devices(record, &snapshot);
                 let removed_devices = find_removed_devices(record, &snapshot, &config.host_root);
                 let _ = revoke_stale_rules(

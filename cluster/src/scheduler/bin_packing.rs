@@ -1,15 +1,15 @@
-//! Computes the minimum number of devices that a set of containers needs on a node. A node with
-//! fewer devices certainly has no room. A node with enough devices may still have no room, because
-//! only its kubelet knows which device each container has.
+//! Computes the minimum number of devices that a set of containers needs on a node. If the node has
+//! fewer devices, it certainly has no room. Otherwise it may still have no room, because only the
+//! kubelet knows which device each container has.
 
 /// Returns a lower bound for the number of devices that all `unit_requests` need. Each device has
 /// `units_per_device` units, and all units of one request must be on one device.
 ///
-/// This is the bound L2 of Martello and Toth for bin packing: the maximum of a bound over all sizes
-/// up to half a device. Each request of more than half a device needs a device of its own. Requests
-/// from the size up to half a device use the units that are free on these devices, if at least as
-/// many units as the size are free. The rest is divided evenly among further devices. Requests
-/// below the size are ignored.
+/// This is the bound L2 of Martello and Toth for bin packing. For each request size up to half a
+/// device, it computes one bound, and the result is the largest bound. In each bound, a request of
+/// more than half a device needs a device of its own. The requests from the size up to half a
+/// device use the units that are free on these devices, if at least as many units as the size are
+/// free. The rest is divided evenly among further devices. Smaller requests are ignored.
 pub fn compute_min_devices(unit_requests: &[u64], units_per_device: u64) -> u64 {
     let half_device = units_per_device / 2;
     let sizes = unit_requests

@@ -37,9 +37,9 @@ pub struct Resource {
     /// requests several of the configured resources.
     #[serde(default = "default_weight")]
     pub weight: u32,
-    /// The layouts, which tell how many units a device has on each kind of node. They are needed if
+    /// The layouts, which say how many units a device has on each kind of node. They are needed if
     /// all units of a container must be on one device (`[sharing] one_device` in the class file).
-    /// The first layout that matches the labels of a node applies to the node.
+    /// For a node, the first layout that matches its labels is used.
     #[serde(default, rename = "layout")]
     pub layouts: Vec<Layout>,
 }
@@ -77,8 +77,8 @@ impl Config {
         );
         for (index, resource) in resources.iter().enumerate() {
             let name = &resource.name;
-            // Names in the domain kubernetes.io are refused, because kube-scheduler does not accept
-            // them as managed resources of an extender.
+            // A name in the domain kubernetes.io is refused, because kube-scheduler does not accept
+            // it in the `managedResources` of an extender.
             let (domain, _) = name.as_str().split_once('/').unwrap_or_default();
             ensure!(
                 domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"),

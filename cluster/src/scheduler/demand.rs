@@ -10,8 +10,9 @@ use super::objects::{Container, Pod};
 pub struct Demand {
     /// The number of units that kube-scheduler subtracts from the free units of the pod's node.
     pub units: u64,
-    /// The number of units that each container requests, for those containers that hold units at
-    /// the time of the largest demand. The kubelet allocates the units of a container in one call.
+    /// The number of units that each container requests. It has only those containers that hold
+    /// units when the pod's demand is largest. The kubelet allocates the units of a container in
+    /// one call.
     pub unit_requests: Vec<u64>,
 }
 
@@ -20,12 +21,12 @@ pub struct Demand {
 /// containers. A sidecar (an init container with `restartPolicy: Always`) keeps its devices.
 /// Returns `None` if a quantity is not a whole number, such as `500m`.
 pub fn compute_demand(pod: &Pod, resource: &str) -> Option<Demand> {
-    // The unit requests of the containers that run until the pod ends. In the loop, these are the
-    // sidecars that precede the current container. After the loop, they also include the main
+    // The unit requests of the containers that run until the pod ends. In the first loop, these are
+    // the sidecars before the current container. After the second loop, they also include the main
     // containers.
     let mut persistent_requests = Vec::new();
-    // The unit requests of the containers that run together at the peak of the init phase, when the
-    // sum of the requests is largest.
+    // The unit requests of those containers of the init phase that run together when the sum of
+    // their requests is largest.
     let mut peak_requests: Vec<u64> = Vec::new();
     for container in &pod.spec.init_containers {
         let units = parse_requested_units(container, resource)?;

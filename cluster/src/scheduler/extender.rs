@@ -110,15 +110,15 @@ impl Extender {
         answer
     }
 
-    /// Answers a call of `filter`: returns the candidate nodes on which a device may have room for
-    /// the pod. Until all nodes and pods have been listed, all candidates pass, so that the
-    /// extender does not delay pods when it starts.
+    /// Answers a call of `filter`: returns the candidate nodes whose devices may have room for the
+    /// pod. Until all nodes and pods have been listed, all candidates pass, so that the extender
+    /// does not delay pods when it starts.
     pub fn filter(&self, body: &[u8]) -> serde_json::Result<Vec<u8>> {
         let Arguments { pod, mut nodes } = Arguments::parse(body)?;
         let mut refused_nodes = RefusedNodes::new();
         let view = self.view();
-        // A pod with invalid quantities passes on every node, because the kubelet refuses such a
-        // pod with a better message.
+        // A pod with an invalid quantity passes on every node. The kubelet refuses such a pod with
+        // a better message.
         if let (Some(request), true) =
             (PodRequest::from_pod(&pod, &self.config), view.is_complete())
         {

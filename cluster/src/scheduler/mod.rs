@@ -1,5 +1,5 @@
-//! Implements the scheduler extender. It gives higher scores to nodes whose devices a pod would
-//! fill up, and refuses nodes on which no device has room for a pod.
+//! Implements the scheduler extender. It prefers nodes on which a pod would use the remaining units
+//! of partly used devices, and refuses nodes whose devices have no room for a pod.
 
 pub mod bin_packing;
 pub mod config;

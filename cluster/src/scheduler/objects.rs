@@ -85,8 +85,8 @@ pub struct NodeStatus {
     pub allocatable: Quantities,
 }
 
-/// Deserializes a value, and reads `null` as the default value. Go writes empty lists and maps as
-/// `null`.
+/// Deserializes a value, and reads `null` as the default value, because Go writes empty lists and
+/// maps as `null`.
 pub(crate) fn deserialize_or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
@@ -94,7 +94,7 @@ pub(crate) fn deserialize_or_default<'de, D: Deserializer<'de>, T: Default + Des
 }
 
 /// Deserializes the metadata of an object without its annotations. kubectl stores a copy of the
-/// object in an annotation, and the environment variables in it may contain secrets.
+/// object in an annotation. The environment variables in this copy may contain secrets.
 fn deserialize_metadata<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<ObjectMeta, D::Error> {

@@ -4,7 +4,7 @@
 /// The highest score of a node that kube-scheduler accepts from an extender.
 pub const MAX_SCORE: u8 = 10;
 
-/// The amounts of one resource on a node that are in use and that a pod requests.
+/// The units of one resource that a node has, that its pods use, and that a pod requests.
 #[derive(Debug, Clone, Copy)]
 pub struct ResourceUsage {
     /// The number of units that the pod requests.

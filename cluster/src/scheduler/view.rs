@@ -11,12 +11,12 @@ use super::objects;
 use super::score::{ResourceUsage, compute_score};
 use crate::quantity;
 
-/// The demand of a pod for each of the configured resources that it requests.
+/// The units that a pod needs of each configured resource that it requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodRequest(Box<[ResourceRequest]>);
 
-/// A pod's demand for one configured resource: the number of its units, and the units of each
-/// container.
+/// A pod's demand for one configured resource: the number of its units in total, and the units of
+/// each container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ResourceRequest {
     resource_index: usize,
@@ -39,9 +39,9 @@ struct Node {
     resources: Box<[NodeResource]>,
     /// The number of stored pods on the node.
     pod_count: usize,
-    /// Whether the API server has listed the node. The node may be unknown although a pod is on it:
-    /// the watch of pods may report the pod before the watch of nodes reports the node, or after it
-    /// has reported that the node was deleted.
+    /// Whether the API server has listed the node. If not, the node is stored because a pod is on
+    /// it. The watch of pods may report the pod earlier than the watch of nodes reports the node,
+    /// or when the node has already been deleted.
     is_listed: bool,
 }
 
@@ -56,8 +56,8 @@ struct NodeResource {
     /// of the configuration matches the node, or the node's capacity is not a multiple of the
     /// layout's units per device.
     device_sizes: Option<DeviceSizes>,
-    /// The unit requests of the pods on the node: one number of units for each container. All units
-    /// of a container are on one device.
+    /// The unit requests of the pods on the node, with one number of units for each container. All
+    /// units of one container are on one device.
     unit_requests: Vec<u64>,
 }
 
@@ -132,8 +132,8 @@ impl ClusterView {
         }
     }
 
-    /// Returns whether the view is complete: whether the lists of all nodes and all pods have been
-    /// read from the API server at least once.
+    /// Returns whether the view is complete: the lists of all nodes and of all pods have been read
+    /// from the API server at least once.
     pub fn is_complete(&self) -> bool {
         self.has_listed_nodes && self.has_listed_pods
     }
@@ -144,9 +144,8 @@ impl ClusterView {
         (nodes.count(), self.pods.len())
     }
 
-    /// Returns the reason why no device of the node `node_name` has room for a pod with this
-    /// request. Returns `None` if a device may have room, or if the sizes of the node's devices are
-    /// unknown.
+    /// Returns the reason why the devices of the node `node_name` have no room for a pod with this
+    /// request. Returns `None` if they may have room, or if the sizes of the devices are unknown.
     pub fn find_refusal_reason(&self, request: &PodRequest, node_name: &str) -> Option<String> {
         let node = self.nodes.get(node_name).filter(|node| node.is_listed)?;
         request.0.iter().find_map(|resource_request| {
@@ -271,8 +270,8 @@ impl ClusterView {
             let resource = &mut node.resources[resource_request.resource_index];
             resource.used_units = resource.used_units.saturating_sub(resource_request.units);
             for unit_request in &resource_request.unit_requests {
-                // Any request of the same size can be removed, because equal requests are
-                // interchangeable.
+                // The view does not store which pod has which entry of `unit_requests`. Any entry
+                // of the same size can be removed, because equal entries are interchangeable.
                 let index = resource
                     .unit_requests
                     .iter()

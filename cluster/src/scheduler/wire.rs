@@ -32,7 +32,8 @@ pub enum CandidateNodes<'a> {
     /// The names of the nodes. kube-scheduler sends only names if its configuration has
     /// `nodeCacheCapable: true` for the extender.
     Names(Vec<JsonString<'a>>),
-    /// The names and the whole objects of the nodes. The answer contains these objects unchanged.
+    /// The names and the whole objects of the nodes. The answer contains the objects of the
+    /// accepted nodes unchanged.
     Objects(Vec<(String, &'a RawValue)>),
     None,
 }
@@ -118,10 +119,10 @@ impl CandidateNodes<'_> {
 /// The refused nodes. The key is the name of a node, and the value is the reason for its refusal.
 pub type RefusedNodes = BTreeMap<String, String>;
 
-/// Builds the answer to `filter`. `FailedAndUnresolvableNodes` contains the refused nodes, so that
-/// kube-scheduler preempts no pods on them: these nodes have enough units in total, so preemption
-/// may not help. `FailedNodes` also contains them, because older versions of kube-scheduler read
-/// only this map.
+/// Builds the answer to `filter`. The map `FailedAndUnresolvableNodes` contains the refused nodes,
+/// so that kube-scheduler preempts no pods on them. Preemption may not help, because these nodes
+/// have enough units in total. `FailedNodes` also contains them, because older versions of
+/// kube-scheduler read only this map.
 pub fn build_filter_answer(
     accepted_nodes: &CandidateNodes<'_>,
     refused_nodes: &RefusedNodes,

@@ -1,5 +1,6 @@
 //! Replaces the friendly names in a container's resources by the names of the device plugin's
-//! resources. Adds environment variables with the ids of regions and functions.
+//! resources. Adds environment variables with the ids of the regions, and of the functions with
+//! which they are programmed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,8 +19,8 @@ use super::pod::{Container, Quantities};
 use crate::json::JsonString;
 use crate::quantity;
 
-/// The maximum number of units that a container may request of all mapped resources together. It
-/// limits the number of environment variables, because each unit may need two variables.
+/// The maximum number of units that a container may request of all resources with friendly names.
+/// It limits the number of environment variables, because each unit may need two variables.
 const MAX_MAPPED_UNITS: u64 = 64;
 
 /// A container of a pod, with the JSON pointer to the container in the pod.
@@ -30,11 +31,11 @@ pub(super) struct PodContainer<'a> {
 
 /// The resources with the prefix [`RESOURCE_PREFIX`] that a container requests.
 struct FpgaRequest {
-    /// The requested resources with a friendly name. The value is the mapping of the name, and the
-    /// requested number of units.
+    /// The requested resources that have a friendly name. The key is that name, and the value is
+    /// its mapping with the requested number of units.
     mapped_resources: BTreeMap<String, (Mapping, u64)>,
-    /// The modes of all requested resources, including resources that are requested without a
-    /// friendly name.
+    /// The modes of all requested resources, with or without a friendly name. A container with
+    /// several modes is refused.
     modes: BTreeSet<Mode>,
 }
 
@@ -51,8 +52,9 @@ impl PodContainer<'_> {
     ) -> anyhow::Result<Vec<PatchOperation>> {
         let fpga_request = self.parse_request(namespace)?;
         if fpga_request.mapped_resources.is_empty() {
-            // The webhook may have changed this pod before: the API server may call it again after
-            // other webhooks (`reinvocationPolicy`). Such a pod has no friendly names any longer.
+            // The webhook may have changed this pod before, because the API server may call it
+            // again after other webhooks (`reinvocationPolicy`). Such a pod has no friendly names
+            // any longer.
             return Ok(Vec::new());
         }
         ensure!(
@@ -100,7 +102,8 @@ impl PodContainer<'_> {
                 value.map(|value| parse_units(name, value)).transpose()
             };
             let (limit, request) = (parse_quantity(limits)?, parse_quantity(requests)?);
-            // A missing request is valid, because the API server sets it to the limit later.
+            // A quantity that is missing in `requests` is valid, because the API server sets it to
+            // the limit later.
             let Some(units) = limit.filter(|limit| request.is_none_or(|request| request == *limit))
             else {
                 bail!(
@@ -159,8 +162,7 @@ impl PodContainer<'_> {
     }
 
     /// Returns the operations that add the environment variables with the ids of regions and
-    /// functions: one pair of variables for each unit. They are added after the container's own
-    /// variables.
+    /// functions: two variables for each unit. They are added after the container's own variables.
     fn add_variables(&self, fpga_request: &FpgaRequest) -> anyhow::Result<Vec<PatchOperation>> {
         let programs: Vec<_> = fpga_request
             .mapped_resources

@@ -1,5 +1,6 @@
-//! Watches the AcceleratorFunction and FpgaRegion objects, which define friendly names, and keeps
-//! the webhook's mappings up to date. Objects that cannot be used are logged.
+//! Watches the AcceleratorFunction and FpgaRegion objects, and keeps the webhook's mappings up to
+//! date. The objects define the friendly names by which pods request FPGAs. Objects that cannot be
+//! used are logged.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -57,8 +58,8 @@ pub async fn watch_mappings<K: MappedObject>(
         Event::InitApply(object) => initial_objects.push(object),
         Event::InitDone => {
             let keys: BTreeSet<_> = initial_objects.iter().map(build_object_key).collect();
-            // First all objects are stored. Then `retain_listed` marks the kind as listed, and from
-            // that moment on the webhook answers reviews.
+            // First all objects are stored. Only then `retain_listed` marks the kind as listed,
+            // because the webhook answers reviews from that moment on.
             initial_objects
                 .iter()
                 .for_each(|object| store_object(&reviewer, object));

@@ -1,5 +1,6 @@
-//! Stores the mappings from friendly names to the device plugin's resources. AcceleratorFunction
-//! and FpgaRegion objects define the mappings, and each namespace has its own mappings.
+//! Stores the mappings from friendly names, by which pods request FPGAs, to the device plugin's
+//! resources. AcceleratorFunction and FpgaRegion objects define the mappings. Each namespace has
+//! its own mappings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +10,15 @@ use device_class::name::excerpt;
 use super::api::{AcceleratorFunctionSpec, FpgaRegionSpec};
 use super::names::{self, Mode, is_id};
 
-/// The resource that replaces a friendly name, and the mode of the resource.
+/// The device plugin's resource for a friendly name, and the mode of this resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
     /// The name of the device plugin's resource.
     pub resource: String,
     /// The mode in which the device plugin offers the FPGA ports of the resource.
     pub mode: Mode,
-    /// The region and the function with which each unit is programmed when the container starts. It
-    /// is set only if the mode is `Region`.
+    /// The region and the function with which each requested unit is programmed when the container
+    /// starts. It is set only if the mode is `Region`.
     pub program: Option<Program>,
 }
 
@@ -29,8 +30,8 @@ pub struct Program {
     pub function_id: String,
 }
 
-/// The objects of one namespace. The key is the name of an object. Two objects may have the same
-/// name if they are of different kinds.
+/// The objects of one namespace that define friendly names. The key is the name of an object. Two
+/// objects may have the same name if they are of different kinds.
 #[derive(Debug, Clone, Default)]
 pub struct Namespace(BTreeMap<String, Vec<Object>>);
 
@@ -57,7 +58,8 @@ impl Object {
 }
 
 impl Namespace {
-    /// Returns the mapping of a friendly name. `name` does not contain the prefix.
+    /// Returns the mapping of a friendly name. `name` is the part of the resource name after
+    /// [`super::api::RESOURCE_PREFIX`].
     ///
     /// # Errors
     /// Returns an error if the namespace has no object with the name, if it has an object of each
@@ -115,16 +117,17 @@ fn describe_bad_id(name: &str) -> String {
     format!("\"{name}\" has an id that is not hexadecimal, or has a wrong length")
 }
 
-/// The friendly names of all namespaces, and the resources to which they are mapped.
+/// The friendly names of all namespaces, as the watches of the API server have reported them.
 #[derive(Debug, Default)]
 pub struct Mappings {
     namespaces: BTreeMap<String, Namespace>,
-    /// The kinds for which the list of all objects has been read at least once.
+    /// The kinds of which the list of all objects has been read at least once.
     listed_kinds: BTreeSet<Kind>,
 }
 
 impl Mappings {
-    /// Returns whether the lists of all objects have been read at least once for both kinds.
+    /// Returns whether the lists of all objects have been read at least once for both kinds. Before
+    /// that, a friendly name may seem to be missing.
     pub fn is_complete(&self) -> bool {
         self.listed_kinds.len() == 2
     }
@@ -139,8 +142,8 @@ impl Mappings {
         self.namespaces.values().map(|names| names.0.len()).sum()
     }
 
-    /// Adds an object, or replaces the object of the same kind and name. Returns the reason why
-    /// pods cannot use the name, for the log, or `None` if they can use the name.
+    /// Adds an object, or replaces the object of the same kind and name. If pods cannot use the
+    /// name of this object, returns the reason for the log. Otherwise returns `None`.
     pub fn set(&mut self, namespace: &str, name: &str, object: Object) -> Option<String> {
         let names = self.namespaces.entry(namespace.to_owned()).or_default();
         let objects = names.0.entry(name.to_owned()).or_default();
@@ -164,8 +167,8 @@ impl Mappings {
         });
     }
 
-    /// Removes the objects of a kind whose namespace and name are not in `listed_keys`, the
-    /// complete list from the API server. Also marks the kind as listed.
+    /// Removes each object of a kind that `listed_keys` does not contain. This is the complete list
+    /// from the API server, as namespaces and names. Also marks the kind as listed.
     pub fn retain_listed(&mut self, kind: Kind, listed_keys: &BTreeSet<(String, String)>) {
         self.retain(|namespace, name, object| {
             object.kind() != kind || listed_keys.contains(&(namespace.to_owned(), name.to_owned()))

@@ -1,5 +1,6 @@
-//! Implements the mutating webhook. Pods request FPGAs by friendly names, which objects of the API
-//! server define. The webhook replaces these names by the names of the device plugin's resources.
+//! Implements the mutating webhook. Pods request FPGAs by friendly names, which are defined by
+//! AcceleratorFunction and FpgaRegion objects. The webhook replaces these names by the names of the
+//! device plugin's resources.
 
 pub mod admission;
 pub mod api;

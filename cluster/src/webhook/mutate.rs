@@ -13,7 +13,7 @@ use super::mappings::Namespace;
 use super::pod::Pod;
 
 /// The maximum number of patch operations for one pod. It limits the memory for one review. A pod
-/// that a node can run needs fewer operations.
+/// that fits on a node needs fewer operations.
 const MAX_OPERATIONS: usize = 4096;
 
 /// The changes of a pod that is admitted, and warnings for the user who created the pod.
@@ -24,7 +24,7 @@ pub struct Mutation {
 }
 
 /// Plans the changes of a pod. They replace the friendly names in the resources of its containers,
-/// init containers and sidecars.
+/// init containers and sidecars, and add environment variables.
 ///
 /// # Errors
 /// Returns the reason why the pod is refused. The reason contains the name of the container.

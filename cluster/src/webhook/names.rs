@@ -17,8 +17,8 @@ pub enum Mode {
     RegionDevelopment,
 }
 
-/// Parses the mode from the name of one of the device plugin's resources. `name` does not contain
-/// the prefix. Returns `None` if the name does not have the form of such a resource.
+/// Parses the mode from the name of one of the device plugin's resources. `name` is the part after
+/// [`RESOURCE_PREFIX`]. Returns `None` if the name does not have the form of such a resource.
 pub fn parse_mode(name: &str) -> Option<Mode> {
     let is_hex_id = |length: std::ops::RangeInclusive<usize>, text: &str| {
         length.contains(&text.len()) && is_hex(text)
@@ -46,9 +46,9 @@ pub fn parse_mode(name: &str) -> Option<Mode> {
 }
 
 /// Returns the name of the resource whose ports have been programmed with a function. The name
-/// contains the first three digits of both ids, so that people can read them, and both whole ids in
-/// Base64. Returns `None` if an id is not hexadecimal or has less than three digits, or if the ids
-/// together have an odd number of digits.
+/// contains the first three digits of both ids for human readers, and both whole ids in Base64.
+/// Returns `None` if an id is not hexadecimal or has less than three digits, or if the ids together
+/// have an odd number of digits.
 pub fn build_function_resource_name(interface: &str, function: &str) -> Option<String> {
     let digits = format!("{interface}{function}");
     let has_valid_length = interface.len() >= 3 && function.len() >= 3 && digits.len() % 2 == 0;

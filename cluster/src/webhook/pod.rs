@@ -1,6 +1,6 @@
-//! Defines the fields of a pod that the webhook reads. The values are borrowed from the body of a
-//! review. They may be invalid, because the API server validates a pod only after it has called the
-//! webhooks.
+//! Defines the fields of a pod that the webhook reads. The values are borrowed from the body of an
+//! admission review. They may be invalid, because the API server validates a pod only after it has
+//! called the webhooks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -47,8 +47,8 @@ pub(super) struct Container<'a> {
     pub(super) resources: Option<Resources<'a>>,
     #[serde(borrow)]
     pub(super) env: Option<Variables<'a>>,
-    /// The sources of further environment variables (`envFrom`). Their content is skipped, to save
-    /// memory.
+    /// The sources of further environment variables (`envFrom`). Only their number is read. If it
+    /// is not 0, a warning says that the webhook does not check these variables.
     pub(super) env_from: Option<Vec<IgnoredAny>>,
 }
 
@@ -66,12 +66,12 @@ pub(super) struct Resources<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Quantities<'a>(pub(super) BTreeMap<JsonString<'a>, &'a RawValue>);
 
-/// The environment variables of a container. They are not stored, except for the name of a reserved
-/// variable.
+/// The environment variables of a container. Only the name of the first reserved variable is
+/// stored, to save memory.
 #[derive(Debug, Default)]
 pub(super) struct Variables<'a> {
     /// The name of the first variable that only the webhook may set. `None` means that the
-    /// container sets no such variable.
+    /// container does not set such a variable, and need not be refused for it.
     pub(super) reserved_name: Option<JsonString<'a>>,
 }
 

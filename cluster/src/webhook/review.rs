@@ -27,8 +27,8 @@ pub const LIMITS: Limits = Limits {
     keep_alive: true,
 };
 
-/// The mappings and the metrics of the webhook. The threads that answer reviews share them with the
-/// tasks that watch AcceleratorFunction and FpgaRegion objects.
+/// The mappings and the metrics of the webhook. The threads that answer reviews read them, and the
+/// tasks that watch AcceleratorFunction and FpgaRegion objects change them.
 #[derive(Debug, Default)]
 pub struct Reviewer {
     mappings: RwLock<Mappings>,
@@ -40,8 +40,8 @@ impl Reviewer {
         &self.metrics
     }
 
-    /// Returns the reason why the webhook cannot answer reviews yet, or `None` if it can answer
-    /// them.
+    /// Returns the reason why the webhook cannot answer reviews yet. Returns `None` as soon as all
+    /// mappings have been listed.
     pub fn find_unready_reason(&self) -> Option<&'static str> {
         let is_complete = self.mappings().is_complete();
         (!is_complete).then_some("the mappings have not been listed yet")

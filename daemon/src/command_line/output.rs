@@ -12,8 +12,8 @@ pub fn print_lines(lines: &str) -> io::Result<()> {
     write_escaped(lines, OutputFormat::Lines)
 }
 
-/// Prints a value as a JSON document on stdout. A closed pipe is not an error, as for
-/// [`print_lines`].
+/// Prints a value as a JSON document on stdout. As in [`print_lines`], a closed pipe is not an
+/// error.
 pub fn print_json(value: &impl Serialize) -> io::Result<()> {
     let document = serde_json::to_string_pretty(value)?;
     write_escaped(&(document + "\n"), OutputFormat::Json)

@@ -11,8 +11,8 @@ use device_class::strict_toml::FileError;
 
 use crate::host_inventory::mounted;
 
-/// The classes that read a host path which is not mounted in this process's container. The value is
-/// the error message.
+/// The classes that need a host path, although it is not mounted in this process's container. The
+/// value is the error message.
 pub type UnmountedClasses = BTreeMap<ClassName, String>;
 
 /// The classes that one program offers on this host, loaded from their class files.
@@ -24,8 +24,9 @@ pub struct Classes {
     pub sources: Vec<ClassSource>,
     /// One error for each class file that cannot be used.
     pub errors: Vec<FileError>,
-    /// The usable classes that read a path that is not mounted in this container. This is an error
-    /// only if the host has a device of the class, so the scan decides whether to report it.
+    /// The usable classes that need a host path, although it is not mounted in this container. This
+    /// is an error only if the host has a device of the class, so the scan decides whether to
+    /// report it.
     pub unmounted_classes: UnmountedClasses,
 }
 

@@ -14,30 +14,32 @@ use tokio::io::unix::AsyncFd;
 /// The events that a directory watch reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchedEvents {
-    /// Only entries that appear in a directory or disappear from it.
+    /// The watch reports files and directories that appear in a watched directory or disappear from
+    /// it.
     Entries,
-    /// Entries that appear or disappear, and also files that are closed after a write. This is
-    /// useless for `/dev`, where inotify reports every write to a device.
+    /// In addition to [`WatchedEvents::Entries`], the watch reports files that are closed after a
+    /// write. This variant is not for `/dev`, because inotify reports every write to a device
+    /// there.
     Contents,
 }
 
 /// A change in the watched directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirectoryChange<'a> {
-    /// An entry with this name has changed in one of the directories.
+    /// A file or directory with this name has changed in one of the watched directories.
     Entry(&'a OsStr),
     /// An unknown entry may have changed, because a directory is new or inotify has lost events.
     Unknown,
 }
 
-/// The inotify events that report that an entry appeared in a directory or disappeared from it.
+/// The inotify events for an entry that appears in a directory or disappears from it.
 const ENTRY_EVENTS: AddWatchFlags = CREATION_EVENTS
     .union(AddWatchFlags::IN_DELETE)
     .union(AddWatchFlags::IN_MOVED_FROM);
 
 const CREATION_EVENTS: AddWatchFlags = AddWatchFlags::IN_CREATE.union(AddWatchFlags::IN_MOVED_TO);
 
-/// The inotify events that report that a watched directory itself was deleted or renamed.
+/// The inotify events for a watched directory that is itself deleted or renamed.
 const SELF_EVENTS: AddWatchFlags = AddWatchFlags::IN_DELETE_SELF.union(AddWatchFlags::IN_MOVE_SELF);
 
 /// An inotify instance that watches directories. A directory may be created later than its watch.
@@ -65,7 +67,8 @@ impl AsRawFd for InotifyQueue {
 }
 
 impl DirectoryWatch {
-    /// Starts to watch `directories`, some of which may not exist yet.
+    /// Starts to watch `directories`. A directory that does not exist yet is watched once it is
+    /// created.
     ///
     /// # Errors
     /// Returns an error if a limit of inotify is reached (`/proc/sys/fs/inotify`).
@@ -119,9 +122,9 @@ impl DirectoryWatch {
         }
     }
 
-    /// Returns whether an event requires that all watches are set again. This is so if a watched
-    /// directory was removed, if inotify has lost events, or if the event may be the creation of a
-    /// missing directory or of one of its ancestors. Other events in ancestors have no effect.
+    /// Returns whether all watches must be set again after an event: a watched directory was
+    /// removed, inotify has lost events, or a missing directory or one of its ancestors may have
+    /// been created. Other events in ancestors have no effect.
     fn requires_new_watches(&self, event: &InotifyEvent) -> bool {
         if event
             .mask

@@ -107,8 +107,9 @@ impl PropertyPrograms {
         true
     }
 
-    /// Stores the result of the current run if the run has ended. A scan calls this before it
-    /// searches for devices, so that the stored result belongs to the facts that the scan reads.
+    /// Stores the result of the current run if the run has ended. A scan calls this function before
+    /// it searches for devices. So the stored result and the facts that the scan reads are from the
+    /// same run.
     pub(crate) fn collect_result(&mut self, now: Instant) {
         let Some(run) = &self.current_run else {
             return;

@@ -26,8 +26,8 @@ pub(crate) enum ProgramOutcome {
 }
 
 impl ProgramOutcome {
-    /// Returns the health of one device. `command` has the rule of the device's class that judges
-    /// the output of the program.
+    /// Returns the health of one device. `command` contains the rule of the device's class that
+    /// decides whether the program's output means a fault.
     pub(crate) fn judge_health(&self, command: &HealthCommand) -> Health {
         let fault = match self {
             ProgramOutcome::Exited(status, text) => command.find_fault(*status, text),

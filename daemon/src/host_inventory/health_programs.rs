@@ -1,6 +1,6 @@
 //! Runs the programs that report the health of a class's devices. Threads run a few programs at the
-//! same time, so that a program that hangs does not delay the others. If several devices have the
-//! same program and arguments, one run serves all of them.
+//! same time, so that a hanging program does not delay the others. If several devices have the same
+//! program and arguments, one run serves all of them.
 //!
 //! A scan uses the last result of each program. A result that changes a device's health starts a
 //! scan at once. As long as a program has no result, it does not affect the health of its devices.
@@ -38,9 +38,9 @@ pub(crate) struct HealthPrograms {
 /// A health program whose next run is due.
 struct DueProgram {
     command_line: CommandLine,
-    /// The devices for which the program runs. Each has a command, whose rule judges the output,
-    /// and a flag that says whether the last result was healthy. A device without a result counts
-    /// as healthy.
+    /// The devices for which the program runs. The rule in a device's command judges the output for
+    /// this device. The flag says whether the last result was healthy. A device without a result
+    /// counts as healthy.
     devices: Vec<(HealthCommand, bool)>,
 }
 
@@ -178,8 +178,8 @@ fn run_queue(
         devices,
     }) = take_program()
     {
-        // All devices of an entry have the same program and arguments, so the command of any of
-        // them can be run.
+        // All devices of a due program have the same program and arguments, so the command of the
+        // first one is run for all.
         let Some((command, _)) = devices.first() else {
             continue;
         };

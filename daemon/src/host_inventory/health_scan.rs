@@ -38,7 +38,7 @@ pub struct HostScan<'a> {
     /// The classes with devices that have no final name yet. Such a device is not offered until a
     /// driver's program has reported the facts that determine its name.
     pub unnamed_classes: BTreeSet<ClassName>,
-    /// The classes with devices whose faults are in the kernel's log, which cannot be read. Such
+    /// The classes whose devices report faults in the kernel's log, if the log cannot be read. Such
     /// a device stays healthy as long as its other checks pass.
     pub classes_without_log: BTreeSet<ClassName>,
 }
@@ -67,7 +67,8 @@ pub struct ClassScan<'a> {
 #[derive(Debug, Default)]
 pub struct ScanState {
     classes: BTreeMap<ClassName, ClassScanState>,
-    /// The classes that read a path which is not mounted in this container, each with the error.
+    /// The classes that need a host path, although it is not mounted in this container. Each has
+    /// the error message.
     pub(crate) unmounted_classes: Arc<UnmountedClasses>,
     /// The checks of device files that are repeated every second in the time between two scans.
     response_checks: Arc<Vec<ResponseCheck>>,
@@ -89,15 +90,15 @@ struct ClassScanState {
     log: Option<KernelLog>,
     /// The log records that were read after the last scan. They are kept for the next scan.
     pending_records: Vec<KernelLogRecord>,
-    /// The health rules that evaluate log records, each with its device. They are those of the
-    /// devices that the last scan found.
+    /// The health rules that evaluate log records, each with the id of its device. Only devices
+    /// that the last scan found are in the list.
     log_rules: Vec<(DeviceId, HistoryRule)>,
     health_programs: HealthPrograms,
     facts_programs: PropertyPrograms,
 }
 
-/// The maximum number of log records that are kept for the next scan, so that a driver that logs in
-/// a loop does not fill the memory.
+/// The approximate maximum number of log records that are kept for the next scan. Further records
+/// are dropped. Otherwise a driver that logs in a loop could fill the memory.
 const MAX_PENDING_RECORDS: usize = 65_536;
 
 impl ScanState {
@@ -129,13 +130,13 @@ impl ScanState {
         has_relevant_record
     }
 
-    /// Creates an empty memory for a single scan, or for a recorded host. A scan with this memory
-    /// neither reads the kernel's log nor runs programs.
+    /// Creates an empty state for a single scan, or for a scan of a recorded host. A scan with this
+    /// state neither reads the kernel's log nor runs programs.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Creates a memory for a single scan. This scan reports the errors of the classes in
+    /// Creates a state for a single scan. This scan reports the errors of the classes in
     /// `unmounted_classes`, which read a path that is not mounted.
     pub fn with_unmounted_classes(unmounted_classes: UnmountedClasses) -> Self {
         ScanState {
@@ -144,8 +145,8 @@ impl ScanState {
         }
     }
 
-    /// Creates an empty memory for repeated scans of the host whose root directory is `host_root`.
-    /// A scan with this memory reads the kernel's log and runs programs.
+    /// Creates an empty state for repeated scans of the host whose root directory is `host_root`. A
+    /// scan with this state reads the kernel's log and runs programs.
     pub fn for_host(host_root: &Path) -> Self {
         ScanState {
             host_root: Some(host_root.to_owned()),
@@ -189,8 +190,8 @@ impl ClassScanState {
 ///
 /// If devices of two classes have the same resource name, the first class gets it, because the
 /// resource determines which variable the plugin sets. If two classes have the same request
-/// variable, the host is scanned only for the first class: the hook refuses a container that sets a
-/// variable of two classes.
+/// variable, the host is scanned only for the first class. Otherwise the hook would refuse every
+/// container that sets this variable.
 pub fn scan_host<'a>(
     classes: &'a [DeviceClass],
     host: &dyn HostView,

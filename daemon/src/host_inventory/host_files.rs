@@ -8,9 +8,9 @@ use device_class::discover;
 use device_class::host::Entry;
 
 /// Describes the first library or file of the class that is missing on the host. Returns `None` if
-/// nothing is missing. Also returns `None` if this process does not see the host's loader cache:
-/// the plugin's container usually has only the directories that discovery reads, so a file that is
-/// missing in the container may exist on the host.
+/// nothing is missing. Also returns `None` if this process does not see the host's loader cache.
+/// The plugin's container usually has only the directories that a scan reads. A file that is
+/// missing in the container may then exist on the host.
 pub(crate) fn describe_missing_file(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
     let cache = host.entry(Path::new("/etc/ld.so.cache"));
     match cache {

@@ -41,9 +41,9 @@ fn list_entry_paths(host_root: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns whether `host_root` is a directory of the container's own file system that has mounts of
-/// the host below it. Returns `false` if the host's root directory itself is mounted at
-/// `host_root`. `get_device_number` returns the device number of the file system that contains a
+/// Returns whether `host_root` is a directory of the container's own file system, and directories
+/// of the host are mounted below it. Returns `false` if the host's root directory itself is mounted
+/// at `host_root`. `get_device_number` returns the device number of the file system that contains a
 /// path.
 fn has_host_mounts_below(
     host_root: &Path,
@@ -59,9 +59,9 @@ fn has_host_mounts_below(
         && devices.any(|device| device.is_some() && device != root_device)
 }
 
-/// Returns whether a path is inside a mount of the host, which is so if a component of the path is
-/// on another file system than `host_root`. The container's own file system has only the
-/// directories above the mounts. The path need not exist completely.
+/// Returns whether a path is inside a mount of the host: a component of the path is on another file
+/// system than `host_root`. The container's own file system has only the directories above the
+/// mounts. The end of the path need not exist.
 fn is_mounted(
     host_root: &Path,
     path: &Path,

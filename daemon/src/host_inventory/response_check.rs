@@ -32,7 +32,7 @@ impl ResponseCheck {
         let files = devices.flat_map(|device| list_response_checks(class, device));
         let mut checks: Vec<Self> = Vec::new();
         for (path, no_answer_bytes) in files {
-            // The partitions of one device have the same file. It needs only one check.
+            // The partitions of one device have the same file. This file is checked only once.
             if !checks.iter().any(|check| check.path == path) {
                 let has_answered = is_answering(&path, &no_answer_bytes, host);
                 checks.push(ResponseCheck {

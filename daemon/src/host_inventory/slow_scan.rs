@@ -11,7 +11,7 @@ use tokio::task::{JoinError, JoinHandle};
 /// driver.
 const SLOW_SCAN_THRESHOLD: Duration = Duration::from_secs(30);
 
-/// Says whether a scan is running, and since when. All clones share one state.
+/// Shows since when a scan is running, and whether any scan has ended. All clones share one state.
 #[derive(Debug, Clone, Default)]
 pub struct ScanProgress(Arc<Mutex<ProgressState>>);
 

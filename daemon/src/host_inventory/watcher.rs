@@ -77,7 +77,8 @@ pub struct HostWatcher {
     class_errors: FaultLog,
     /// The names of the classes whose files cannot be used.
     broken_classes: BTreeSet<String>,
-    /// The classes that read a path which is not mounted in this container, each with the error.
+    /// The classes that need a host path, although it is not mounted in this container. Each has
+    /// the error message.
     unmounted_classes: Arc<UnmountedClasses>,
     /// The configuration errors of classes that the last scan found.
     scan_errors: FaultLog,
@@ -132,8 +133,8 @@ impl HostWatcher {
         &self.classes
     }
 
-    /// Returns the number of errors because of which devices are not offered: class files that
-    /// cannot be used, and configuration errors that the last scan found.
+    /// Returns the number of errors that prevent devices from being offered. They are class files
+    /// that cannot be used, and configuration errors that the last scan found.
     pub fn class_errors(&self) -> usize {
         self.class_errors.count() + self.scan_errors.count()
     }
@@ -148,9 +149,9 @@ impl HostWatcher {
         self.scan_progress.clone()
     }
 
-    /// Waits until the host must be scanned again. This is so after `period`, after an event that
-    /// may concern a device or a file in `directory`, after a change of a class file, and after one
-    /// of the `reload_notifications`.
+    /// Waits until the host must be scanned again, and returns the work that is due. The wait ends
+    /// after `period`, after an event that may concern a device or a file in `directory`, after a
+    /// change of a class file, and after one of the `reload_notifications`.
     pub async fn wait_for_change(
         &mut self,
         period: Duration,
@@ -273,7 +274,8 @@ impl HostWatcher {
     }
 
     /// Scans the host once, and calls `convert` with the scan. Both run in a separate thread: a
-    /// driver may block the reads of its files, and the server's thread must not block.
+    /// driver may block the reads of its files, and the threads of the async runtime must not
+    /// block.
     pub async fn scan<T: Send + 'static>(
         &mut self,
         convert: impl FnOnce(HostScan<'_>) -> (T, Vec<String>) + Send + 'static,

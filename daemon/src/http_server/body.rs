@@ -1,5 +1,5 @@
-//! Reads the bodies of requests, and limits their size, the time that they take and the memory that
-//! they use.
+//! Reads the bodies of requests. Their size, the time for receiving them, and their memory are
+//! limited.
 
 use std::time::Duration;
 

@@ -15,8 +15,8 @@ use crate::http_server::Limits;
 /// admission. It is enough to read a request that the client sends immediately.
 const GRACE_PERIOD: Duration = Duration::from_millis(100);
 
-/// A connection is kept open for at least this time, multiplied by the maximum number of
-/// connections, if another connection of the same client address waits for admission. With 128
+/// The factor for the minimum time of a connection whose own client address opens a further one.
+/// The minimum time is this factor, multiplied by the maximum number of connections. With 128
 /// connections the product is 128 milliseconds. So the clients of one address cannot begin more
 /// than a thousand TLS handshakes per second.
 const SAME_ADDRESS_GRACE_PERIOD: Duration = Duration::from_millis(1);
@@ -240,9 +240,9 @@ impl Drop for ConnectionPermit {
 
 impl MemoryLease {
     /// Changes the size of the lease to `bytes`. If the memory limit is exceeded, the server finds
-    /// the client address that uses the most memory, and closes the connection of this address that
-    /// uses the most. If this is the connection of the lease itself, the call fails and the lease
-    /// is not changed. So a large request does not displace small requests.
+    /// the client address that uses the most memory. It closes the largest connection of this
+    /// address. If this is the connection of the lease itself, the call fails and the lease is not
+    /// changed. So a large request does not displace small requests.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), MemoryLimitError> {
         let mut table = self.connections.lock_table();
         if !table.connections.contains_key(&self.id) {

@@ -15,7 +15,7 @@ const POD_RESOURCES_TIMEOUT: Duration = Duration::from_secs(2);
 /// or the devices of all pods. A larger response counts as a failure.
 const MAX_RESPONSE_BYTES: usize = 16 << 20;
 
-/// Connects to the gRPC server on a Unix socket, such as that of the kubelet or of an engine.
+/// Connects to the gRPC server on a Unix socket, for example to the kubelet or to an engine.
 pub async fn connect(socket_path: &Path) -> Result<Channel, tonic::transport::Error> {
     let address = format!("unix://{}", socket_path.display());
     Endpoint::from_shared(address)?.connect().await

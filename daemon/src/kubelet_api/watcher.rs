@@ -1,7 +1,7 @@
 //! Corrects the requests of the kubelet's plugin watcher, so that the HTTP/2 library accepts them.
 //!
-//! The kubelet's client is grpc-go, which is called with a path
-//! (pkg/kubelet/pluginmanager/operationexecutor). It sends the path of the socket as the header
+//! The kubelet calls its client, grpc-go, with the path of the plugin's socket
+//! (pkg/kubelet/pluginmanager/operationexecutor). grpc-go sends this path as the header
 //! `:authority`, with `%2F` for `/`. The library h2 refuses such a request, because a host name
 //! cannot contain a percent sign. So this module replaces the value of the header before h2 reads
 //! it.
@@ -109,7 +109,7 @@ impl<S> Connected for WatcherStream<S> {
 struct RequestBytes {
     /// Whether the client's whole connection preface has arrived.
     has_preface: bool,
-    /// The bytes of the preface or of a frame, as long as it has not arrived completely.
+    /// The bytes of a preface or frame that has not arrived completely yet.
     incomplete_frame: Vec<u8>,
     /// The bytes for the server, in which the header is already replaced.
     corrected_bytes: Vec<u8>,

@@ -15,17 +15,17 @@ impl Config {
         self.with_settings(source.parse()?, &source.path)
     }
 
-    /// Returns whether an error of the class file is not reported: the class is disabled, and a
-    /// file in another directory replaces or disables the class that it extends. Most such hosts
-    /// have hardware of another kind, for which the shipped class was not written.
+    /// Returns whether errors in the class file are ignored. They are if the class is disabled, and
+    /// a file in another directory replaces or disables the class that it extends. Most such hosts
+    /// have other hardware than that for which the shipped class was written.
     pub fn ignores_errors_of(&self, source: &ClassSource) -> bool {
         let config = self.class.get(&source.name);
         let is_enabled = config.is_some_and(|config| config.is_enabled == Some(true));
         !is_enabled && source.is_disabled_without_base()
     }
 
-    /// Returns the class with the changes of its table `[class.NAME]` in config.toml. Errors name
-    /// the class file and the table.
+    /// Returns the class with the changes that its table `[class.NAME]` in config.toml makes.
+    /// Errors name the class file and the table.
     pub fn with_settings(
         &self,
         mut class: DeviceClass,
@@ -41,9 +41,9 @@ impl Config {
         Ok(class)
     }
 
-    /// Checks the tables `[class.NAME]` against the classes that they change, such as the names of
-    /// attributes in `except`. A table whose class is not in `classes` is not checked. `path` is
-    /// the path of the configuration file, for the error.
+    /// Checks that the tables `[class.NAME]` can be applied to the classes that they change. For
+    /// example, a class must have the attributes that `except` names. A table whose class is not in
+    /// `classes` is not checked. `path` is the path of the configuration file, for the error.
     ///
     /// # Errors
     /// A class cannot be used with its table.
@@ -154,9 +154,9 @@ impl ClassConfig {
 }
 
 impl ClassConfig {
-    /// Removes the edits and nodes of forbidden capabilities from the class, so that no container
-    /// gets them: not with a request for `all`, not as implied or default capabilities, and not
-    /// from a CDI file.
+    /// Removes the edits and nodes of forbidden capabilities from the class. Then no container gets
+    /// them, neither by a request for `all`, nor by implied or default capabilities, nor from a CDI
+    /// file.
     fn remove_forbidden_capabilities(&self, spec: &mut ClassSpec) -> Result<(), String> {
         let class_capabilities = spec.capabilities();
         if let Some(unknown) = self
@@ -202,8 +202,8 @@ impl ClassConfig {
     }
 }
 
-/// Moves the class's paths in /dev below another root directory (`dev_root` in config.toml), where
-/// the host has the device nodes. The paths in containers stay the same.
+/// Puts the directory `root` (`dev_root` in config.toml) in front of the class's paths in /dev,
+/// because the host has its device nodes there. The paths in containers stay the same.
 fn move_device_paths(spec: &mut ClassSpec, root: &PathTemplate) -> Result<(), String> {
     spec.driver_path
         .iter_mut()

@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 use super::read_optional_text;
 use crate::strict_toml::{self, FileError};
 
-/// The path of the file that names the directories of an installation. It exists only if they are
-/// not the default directories. It is in /var/lib because that is writable on every distribution.
+/// The path of the file that names the directories of an installation. The file exists only if they
+/// are not the default directories. It is in /var/lib because this directory is writable on every
+/// distribution.
 pub const DIRECTORIES_FILE_PATH: &str = "/var/lib/boathook.toml";
 
 /// The directories of an installation, as absolute paths on the host, such as `/opt/boathook` and
@@ -73,26 +74,26 @@ impl InstalledDirectories {
         self.programs_dir.join("current")
     }
 
-    /// Returns the path with which container engines call a program of the version in use. It stays
-    /// the same after an upgrade.
+    /// Returns the path by which container engines call one of Boathook's programs. The path
+    /// contains the link `current`, so that it stays the same after an upgrade.
     pub fn program_path(&self, name: &str) -> PathBuf {
         self.programs_dir.join("current/bin").join(name)
     }
 
-    /// Returns the path with which container engines call the hook, by default
+    /// Returns the path by which container engines call the hook, by default
     /// `/opt/boathook/current/bin/boathook-hook`.
     pub fn hook_path(&self) -> PathBuf {
         self.program_path("boathook-hook")
     }
 
-    /// Returns the directory with the records of the installer, which a later removal of Boathook
-    /// needs.
+    /// Returns the directory with the records of the installer. A later removal of Boathook needs
+    /// these records.
     pub fn state_dir(&self) -> PathBuf {
         self.programs_dir.join("state")
     }
 
-    /// Returns the path of a copy of the configuration, made at installation. A comparison with the
-    /// configuration in use shows whether an administrator has changed the latter.
+    /// Returns the path of a copy of the configuration that was made at installation. If the
+    /// configuration in use differs from the copy, an administrator has changed it.
     pub fn installed_config_path(&self) -> PathBuf {
         self.programs_dir.join("state/config.toml")
     }

@@ -1,5 +1,5 @@
-//! Reads the attributes of devices and of the host, such as a model or a driver's version, as the
-//! entries of `attributes` in a class file describe.
+//! Reads the attributes of devices and of the host, such as a model or a driver's version. The
+//! entries of `attributes` in a class file describe the source of each attribute.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,9 +31,8 @@ impl From<TemplateError> for ReadError {
     }
 }
 
-/// Reads files of a host and caches the last one. The cache is useful because several attributes in
-/// a row are often read from the same file, and a driver may need milliseconds to produce its
-/// content.
+/// Reads files of a host and caches the last one. Often several attributes in a row come from the
+/// same file, and a driver may need milliseconds to produce its content.
 pub(super) struct FileReader<'h> {
     host: &'h dyn HostView,
     /// The path and the content of the file that was read last.
@@ -63,7 +62,9 @@ impl<'h> FileReader<'h> {
 }
 
 /// Reads attributes in order, and returns `attributes` with the new ones added. An entry of
-/// `sources` may use the attributes of earlier entries. Relative paths are relative to `base_path`.
+/// `sources` may use the attributes of earlier entries. If an entry cannot be read, its default
+/// value is used; without a default, the error is returned. Relative paths are relative to
+/// `base_path`.
 pub(super) fn read_attributes(
     sources: &[AttributeSource],
     base_path: Option<&Path>,
@@ -97,8 +98,8 @@ pub(super) fn read_attributes(
     Ok(attributes)
 }
 
-/// Replaces `{name}` by the value of the attribute in a text for users, such as an advice. Braces
-/// around any other text are kept, because the text may quote a command with braces.
+/// Replaces each `{name}` in a text for users by the value of the attribute `name`. Braces around
+/// any other text are kept, because the text may quote a command with braces.
 pub(super) fn fill_advice(advice: &str, attributes: &Attributes) -> String {
     let mut text = advice.to_owned();
     if text.contains('{') {
@@ -169,8 +170,9 @@ fn read_source(
             };
             let value = match regex {
                 None => first_line(&text),
-                // The last line of a file of the kernel ends with a line feed, and a string of the
-                // device tree with a NUL byte, before which `$` does not match.
+                // Line feeds and NUL bytes at the end are removed, because `$` in a regular
+                // expression does not match before them. Files in sysfs end with a line feed, and
+                // strings in the device tree end with a NUL byte.
                 Some(RegexPattern(regex)) => regex
                     .captures(text.trim_end_matches(['\n', '\0']))
                     .and_then(|groups| groups.get(1).or(groups.get(0)))
@@ -184,8 +186,8 @@ fn read_source(
     Ok([(name.clone(), value)].into())
 }
 
-/// Reads the text that contains an attribute's value. Also returns its origin, for messages: a
-/// file, a template, or the key of a driver property.
+/// Reads the text that contains an attribute's value. The returned path names the origin of the
+/// text in error messages: a file, a template, or the key of a driver property.
 fn read_text(
     text_source: &Text,
     base_path: Option<&Path>,
@@ -277,8 +279,8 @@ fn find_matching_paths(
         .collect())
 }
 
-/// Returns whether the content of a file is one of `expected_values`. With `key`, only the values
-/// of the lines with this key are compared. A file that cannot be read counts as empty.
+/// Returns whether the content of a file is one of `expected_values`. With `key`, compares only the
+/// values of lines such as `key: value`. A file that cannot be read counts as empty.
 pub(super) fn has_expected_content(
     path: &Path,
     key: Option<&str>,
@@ -338,8 +340,8 @@ pub(super) fn find_keyed_values<'a>(text: &'a str, key: &str) -> impl Iterator<I
     })
 }
 
-/// Returns `value` if it may become a part of ids and paths. Otherwise it is empty, longer than
-/// [`MAX_VALUE_BYTES`], or has control characters, and the error names `path` as its origin.
+/// Returns `value` if it may become a part of ids and paths. A value that is empty, longer than
+/// [`MAX_VALUE_BYTES`] or has control characters is an error, which names `path` as its origin.
 fn check_value(path: &Path, value: &str) -> Result<String, ReadError> {
     if value.is_empty() {
         return Err(missing_error(path, "value"));

@@ -20,8 +20,8 @@ use crate::host::{HostView, MAX_ATTRIBUTE_BYTES};
 use crate::name::{DeviceId, ResourceName, is_reserved_name};
 use crate::template::{Attributes, Template};
 
-/// A message that explains why a candidate cannot become a device, or why the files of a class
-/// cannot be looked up.
+/// A message that explains why a path that `[[discover]]` matched cannot become a device, or why
+/// the nodes, libraries and files of a class cannot be looked up.
 #[derive(Debug)]
 pub struct DeviceError(pub(super) String);
 
@@ -108,9 +108,9 @@ pub(super) fn build_device(
         let needs_node = source.virtual_device_count.is_none()
             && spec.nodes.iter().chain(&source.nodes).next().is_some();
         match health::check_device(checks, &nodes, needs_node, candidate, host) {
-            // The device cannot be used as a whole, only its partitions can. If the class has no
-            // `[[parts]]`, or shares its devices, there can be no partitions, so the device is
-            // unhealthy.
+            // The check has failed only for the device as a whole, so its partitions could still be
+            // used. But a class without `[[parts]]`, or with shared devices, has no partitions. So
+            // the device is unhealthy.
             (Health::Healthy, readings, Some(reason))
                 if class.spec.parts.is_empty() || class.spec.sharing.is_some() =>
             {
@@ -180,8 +180,8 @@ pub(super) fn build_device(
     })
 }
 
-/// Finds the programs of health checks on this host. If a program is not at the path in the class
-/// file, the reading gets the path where the host has it.
+/// Finds the programs that the health checks run. If this host has a program at another path than
+/// the class file says, this path is set in the result (`Reading`) of the check.
 fn set_program_paths(
     class: &DeviceClass,
     attributes: &Attributes,

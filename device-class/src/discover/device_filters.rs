@@ -1,5 +1,5 @@
-//! Hides those devices of a class that `only` and `except` in config.toml exclude, so that no
-//! container gets them.
+//! Hides devices of a class, so that no container gets them. `except` in config.toml lists devices
+//! to hide. If there is `only`, all devices that it does not list are hidden, too.
 
 use super::Device;
 use super::names::DeviceNames;
@@ -96,8 +96,8 @@ pub(super) fn describe_unmatched_filters(
     warnings
 }
 
-/// The devices of a class and their names, in which the devices are found that an entry of `only`
-/// or `except` selects.
+/// The devices of a class with an index of their names. It finds the devices that an entry of
+/// `only` or `except` selects.
 struct DeviceIndex<'a> {
     devices: &'a [Device],
     names: DeviceNames<'a>,
@@ -114,8 +114,8 @@ impl<'a> DeviceIndex<'a> {
         }
     }
 
-    /// Returns the positions in `devices` of the devices that a filter selects. A filter without
-    /// attributes is written like an item of a request: a device name, a range of indexes such as
+    /// Returns the positions in `devices` of the devices that a filter selects. A filter is either
+    /// a table of attributes or a text. The text is a device name, a range of indexes such as
     /// `0-3`, or the path of a device node.
     fn find_positions(&self, filter: &DeviceFilter) -> Vec<usize> {
         match filter {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::host::HostView;
 
 /// The directories in which distributions install the libraries of the host's own programs.
-/// Debian's directory for the architecture comes first, because on such a host the others may
+/// Debian's directory for the architecture comes first, because on Debian the other directories may
 /// contain 32-bit libraries.
 #[cfg(target_arch = "x86_64")]
 const USUAL_LIBRARY_DIRECTORIES: &[&str] = &[
@@ -43,9 +43,10 @@ impl<'a> DriverRoot<'a> {
         DriverRoot { view, path }
     }
 
-    /// Returns the directories in which libraries are searched after the class's own directories:
-    /// the usual ones if there is no ld.so.cache, as in many driver roots and on hosts without
-    /// ldconfig. If ld.so.cache cannot be read, the search of a library reports it.
+    /// Returns the directories in which libraries are searched after the directories of the class
+    /// file. The list is empty if the root is the host's and has an ld.so.cache, which lists the
+    /// libraries. If ld.so.cache cannot be read, the list is also empty, and the search of a
+    /// library returns the error.
     pub(super) fn library_directories(&self) -> &'static [&'static str] {
         if self.is_host_root() && self.view.has_library_cache().unwrap_or(true) {
             &[]
@@ -54,8 +55,9 @@ impl<'a> DriverRoot<'a> {
         }
     }
 
-    /// Returns the directories in which programs are searched after the class's own directories:
-    /// none on the host itself, and the usual ones in another driver root.
+    /// Returns the directories in which programs are searched after the directories of the class
+    /// file. On the host itself there are none, because a class file has the paths of its programs
+    /// there.
     pub(super) fn program_directories(&self) -> &'static [&'static str] {
         if self.is_host_root() {
             &[]

@@ -1,5 +1,6 @@
 //! Keeps driver properties that an earlier run of a driver's program reported and the last run did
-//! not report. This can happen, for example, if one of several devices does not answer.
+//! not report. For example, a device that does not answer may be missing in the output of the
+//! program.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +11,11 @@ use crate::host::HostView;
 use crate::template::Template;
 
 /// Adds to `new_properties` the earlier properties of those devices that the host still has.
-/// `has_failure` says whether a program failed. If all programs succeeded, earlier properties are
-/// kept only for devices about which there is no new property.
+/// `has_failure` is true if one of the programs failed. Otherwise the earlier properties of a
+/// device are kept only if the programs reported no property of the device at all.
 ///
-/// `is_replaced` returns whether a successful program reports all properties with a given key. It
-/// is called only for properties that do not describe a single device.
+/// `is_replaced` takes a key, and returns whether a program that may report this key succeeded. It
+/// is called only for properties of the driver or of possible partitions, not of one device.
 ///
 /// If one property of a device has changed, no earlier property of the device is kept. The program
 /// may identify devices by a number, and this number may now belong to another device.
@@ -70,9 +71,9 @@ pub fn keep_earlier_properties(
     }
 }
 
-/// Returns templates for the keys of those properties that describe one device. The first list is
-/// for the device's attributes. The second list is for its connections, which also depend on the
-/// device at the other end.
+/// Returns the templates for keys of properties that describe one device. The first list has those
+/// of the device's attributes. The second list has those of its connections, which also depend on
+/// the device at the other end.
 fn list_device_keys(class: &DeviceClass) -> (Vec<&Template>, Vec<&Template>) {
     let spec = &class.spec;
     let attributes = spec.discover.iter().flat_map(|source| &source.attributes);

@@ -19,20 +19,22 @@ use crate::host::HostView;
 use crate::name::{CapabilityName, DeviceId, ListName};
 use crate::template::Attributes;
 
-/// The part of a container's request that decides which `[[edits]]` of a class the container gets.
+/// The parts of a container's request that select `[[edits]]` tables of a class. The container gets
+/// the nodes, libraries and files of the selected tables.
 #[derive(Debug, Clone, Copy)]
 pub struct EditSelection<'a> {
     pub capabilities: &'a BTreeSet<CapabilityName>,
     /// The names of the list files that the container requests (`files_listed_in`).
     pub lists: &'a [ListName],
-    /// The paths of device nodes with which the container requests devices, such as `/dev/npu0`.
+    /// The paths by which the container requests devices, such as `/dev/npu0`. Other requests use
+    /// names.
     pub paths: &'a [PathBuf],
     /// Finds the devices that the container requests. `None` stands for all devices.
     pub requested_devices: Option<&'a dyn RequestedDevices>,
 }
 
-/// A container's request for devices. The look-up of a class asks it which devices are requested,
-/// so that it searches links to only these devices.
+/// A container's request for devices. With it, the search for links of udev looks only at the
+/// devices that the container requests.
 pub trait RequestedDevices: fmt::Debug {
     /// Returns the ids of the devices in the inventory that the container can get.
     fn find_requested_ids(&self, class: &DeviceClass, inventory: &Inventory) -> BTreeSet<DeviceId>;
@@ -51,9 +53,9 @@ impl<'a> From<&'a BTreeSet<CapabilityName>> for EditSelection<'a> {
     }
 }
 
-/// Looks up the nodes, libraries and files of `[[edits]]` for a container with this selection. The
-/// container gets them once, regardless of the number of its devices. Nodes are looked up on the
-/// host, and libraries and files in the driver root.
+/// Looks up the nodes, libraries and files of the `[[edits]]` tables that `selection` selects.
+/// Nodes are looked up on the host. Libraries and files are looked up in the driver root, which is
+/// another directory than `/` if the driver is installed in a container.
 pub(super) fn find_edits(
     class: &DeviceClass,
     selection: EditSelection<'_>,
@@ -72,9 +74,9 @@ pub(super) fn find_edits(
         ..FoundEdits::default()
     };
     let capability_32bit = class.spec.request.capability_32bit.as_ref();
-    // A class names the directories of many distributions. This closure separates those that this
-    // host has from those that it does not have, so that no file is searched in the latter. A
-    // directory whose look-up fails counts as present, so that a later search in it reports the
+    // A class file lists the directories of many distributions. This closure separates the
+    // directories that this host has from those that it lacks, where no file needs to be searched.
+    // A directory whose look-up fails counts as present, so that a later search in it reports the
     // error.
     let find_directories = |class_directories: &[PathTemplate], root_directories: &[&str]| {
         let class_directories = class_directories
@@ -172,8 +174,8 @@ pub(super) fn find_edits(
     Ok(found_edits)
 }
 
-/// Looks up the nodes of `[[edits]]` that a container with this selection gets in addition to its
-/// devices' own nodes.
+/// Looks up the nodes of the `[[edits]]` tables that `selection` selects. A container gets them in
+/// addition to the nodes of its devices.
 pub fn find_control_nodes<'a>(
     class: &'a DeviceClass,
     selection: impl Into<EditSelection<'a>>,
@@ -217,8 +219,8 @@ pub(super) fn find_symlink_directory_masks(
     Ok(masks)
 }
 
-/// Looks up the device nodes of `[[edits]]`, for a report about missing nodes. Leaves out a node if
-/// its look-up fails.
+/// Looks up the device nodes of `[[edits]]` for a report about missing nodes. An entry that cannot
+/// be looked up is left out, for example because its template cannot be filled in.
 pub(super) fn find_nodes_without_errors(
     class: &DeviceClass,
     selection: EditSelection<'_>,
@@ -235,7 +237,7 @@ pub(super) fn find_nodes_without_errors(
     found_nodes
 }
 
-/// A table of `[[edits]]` that a container gets with its capabilities.
+/// A table of `[[edits]]` that the capabilities of a container select.
 struct SelectedEdits<'a> {
     edits: &'a Edits,
     /// Whether the container requested the capability of the table by name. If the capability is
@@ -261,9 +263,9 @@ fn select_edits<'a>(
     })
 }
 
-/// Looks up one entry of `image_libraries`: a directory of the image whose libraries may be used
-/// instead of the host's. Returns `None` if the host does not meet a condition in `require`, or if
-/// the major version of the host's library is not a number.
+/// Looks up one entry of `image_libraries`. It names a directory of the container image whose
+/// libraries are used instead of the host's if they are newer. Returns `None` if the host does not
+/// meet a condition in `require`, or if the major version of the host's library is not a number.
 fn find_image_libraries(
     spec: &class::ImageLibraries,
     attributes: &Attributes,

@@ -14,13 +14,13 @@ use crate::name::{AttributeName, ListName, excerpt};
 use crate::pattern::PathPattern;
 use crate::template::Attributes;
 
-/// The maximum number of paths in one list file, and of the paths that one pattern in it matches. A
-/// longer list file is an error; further matches are left out.
+/// The maximum number of paths in one list file, and of matches of one pattern in it. A list file
+/// with more paths is an error. Further matches of a pattern are left out.
 const MAX_LISTED_PATHS: usize = 512;
 
-/// A table of `[[edits]]` with the key `files_listed_in`. `path` is the template of this key for
-/// the paths of the list files. `edits` is the table itself, which also defines the format of their
-/// lines.
+/// A table of `[[edits]]` with the key `files_listed_in`. `path` is the value of this key: a
+/// template for the paths of the list files. `edits` is the table, which also defines the format of
+/// their lines.
 pub(super) struct ListTable<'a> {
     pub path: &'a PathTemplate,
     pub edits: &'a Edits,
@@ -50,9 +50,8 @@ impl<'a> ListSelection<'a> {
         }
     }
 
-    /// Adds the files and directories that the list files name to `found_edits`. If a list file
-    /// cannot be used, it is itself added as an unusable file, so that the hook refuses the
-    /// container.
+    /// Adds the files and directories in the list files to `found_edits`. If a list file cannot be
+    /// used, it is added itself, as an unusable file. Then the hook refuses the container.
     pub(super) fn add_files(
         &self,
         table: &ListTable<'_>,
@@ -103,8 +102,8 @@ impl ListSelection<'_> {
             .collect())
     }
 
-    /// Returns the paths of the list files. The second value is true if `template` has no `{list}`.
-    /// Then all containers get the same list file, and it may be missing on the host.
+    /// Returns the paths of the list files. The second value is true if `template` has no `{list}`:
+    /// then all containers use the same list file, and the host may lack it.
     fn fill_paths(
         &self,
         template: &PathTemplate,
@@ -138,8 +137,8 @@ fn read_list(
         Ok(Some(entry)) => return Err(format!("{displayed_path} is {entry}, not a list of files")),
         Err(error) => return Err(format!("cannot look up {displayed_path}: {error}")),
     }
-    // If users other than root can change a list file, it is refused. It could name any file of the
-    // host, and containers would get that file.
+    // A list file that users other than root can change is refused. Otherwise such a user could
+    // give any file of the host to containers.
     host.check_root_only(list_path)
         .map_err(|error| error.to_string())?;
     let bytes = host.read(list_path, MAX_ATTRIBUTE_BYTES + 1);

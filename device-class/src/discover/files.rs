@@ -11,9 +11,9 @@ use crate::host::Entry;
 use crate::ownership::OwnershipError;
 use crate::template::Attributes;
 
-/// Looks up a file of a class. If `program_directories` is set, the file is a program: it is also
-/// searched in these directories, and it is optional because many hosts do not have all programs of
-/// a driver.
+/// Looks up a file of a class. If `program_directories` is set, the file is a program. A program is
+/// also searched in these directories. It is always optional, because many hosts do not have all
+/// programs of a driver.
 pub(super) fn find_file(
     spec: &class::File,
     program_directories: Option<&[PathBuf]>,
@@ -33,15 +33,14 @@ pub(super) fn find_file(
         candidates.push(fallback.fill(attributes)?);
     }
     if candidates.len() > 1 {
-        // If the look-up of a path fails, the file may still exist. So this path is selected, and
-        // the look-up below reports the failure.
+        // If the look-up of a path fails, the file may still exist. So the path counts as existing,
+        // and `look_up_file` below reports the error.
         let may_exist = |path: &&PathBuf| {
             let host_file = driver_root.view.find_trusted_file(path);
             matches!(host_file, Ok(Some(_)) | Err(OwnershipError::Open { .. }))
         };
-        // Some hosts install a wrapper script under the name of a program. The script calls the
-        // program at a path that does not exist in containers. So a path where there is no script
-        // is preferred.
+        // Some hosts have a wrapper script with the name of the program. It calls the program at a
+        // path that does not exist in containers. So a file that is not a script is preferred.
         let is_usable =
             |path: &&PathBuf| may_exist(path) && !(is_program && driver_root.view.is_script(path));
         let selected_path = candidates.iter().find(is_usable);

@@ -20,8 +20,8 @@ pub enum Presence<T> {
     /// There is nothing usable at the path, but the class file marks the path as optional.
     /// Containers start without it.
     Optional,
-    /// There is nothing at the path, or a file of the wrong type. A container that needs the path
-    /// is refused. The text is the reason for messages.
+    /// There is nothing at the path, or a file of the wrong type. The hook refuses a container that
+    /// needs the path, with this text as the reason.
     Unusable(String),
 }
 
@@ -40,17 +40,17 @@ impl<T> Presence<T> {
 pub struct FoundNode {
     pub host_path: PathBuf,
     pub container_path: PathBuf,
-    /// Symbolic links on the host that lead to the node, such as those in /dev/dri/by-path. The
-    /// container gets the same links.
+    /// The paths of symbolic links on the host that lead to the node, such as those in
+    /// /dev/dri/by-path. The container gets the same links.
     pub links: Vec<PathBuf>,
-    /// Whether [`look_up_class`](super::look_up_class) adds the links that udev has made to
-    /// `links`.
+    /// Whether the look-up of the class adds to `links` the symbolic links to this node that udev
+    /// has created on the host.
     pub has_udev_links: bool,
     /// Only a container with this capability gets the node. `None` means that every container with
     /// the device gets the node.
     pub capability: Option<CapabilityName>,
     pub access: Access,
-    /// The way in which the node gets into the container: by a mount or by mknod(2).
+    /// Whether the container gets the host's node as a mount, or a new node by mknod(2).
     pub form: NodeForm,
     pub number: Presence<DeviceNumber>,
     /// The consequence for containers if the host does not have the node. `None` if the host has
@@ -63,8 +63,8 @@ pub struct FoundNode {
 pub struct NodeAbsence {
     /// A message that says what fails without the node, and what an administrator can do.
     pub message: String,
-    /// Whether a variable of `switches` selects the capability of the node. Clusters set such a
-    /// variable for every container, even on hosts without the hardware.
+    /// Whether an environment variable in `switches` of the class can select the node's capability.
+    /// Clusters set such a variable for every container, even on hosts without the hardware.
     pub is_switchable: bool,
 }
 
@@ -127,8 +127,8 @@ impl NodePermissions {
         Self::new(spec.mode, group.as_ref(), host).map(Some)
     }
 
-    /// Returns the mode and the group of a node that is created because the host does not have it.
-    /// What `make` does not set is taken from `spec`.
+    /// Returns the mode and the group of a node that the hook creates because the host lacks it. A
+    /// value that `make` of the class file (`node_creation`) does not set is taken from `spec`.
     pub(super) fn from_node_creation(
         spec: &class::Node,
         node_creation: &class::NodeCreation,
@@ -155,16 +155,16 @@ pub struct FoundLibrary {
     /// The soname with which the class file names the library, such as `libnpu.so.1`.
     pub soname: String,
     pub abi: ProgramAbi,
-    /// The names of the symbolic links through which programs in the container find the library.
-    /// The name of the library's own file is not in this set.
+    /// The names of symbolic links to the library, by which programs in the container find it. The
+    /// set does not have the name of the library's own file.
     pub link_names: BTreeSet<String>,
-    /// The names of the library that also get a link in the image's own library directory, for
-    /// programs that open a path there. The name of the library's own file may be in this set.
+    /// The names of symbolic links in the image's own library directory, for programs that open the
+    /// library by a path there. The name of the library's own file may be in this set.
     pub image_link_names: BTreeSet<String>,
     /// The path of the library on the host, with symbolic links resolved.
     pub file: Presence<PathBuf>,
-    /// The reason why an optional library that the host has is not injected, such as another
-    /// version.
+    /// The reason why the container does not get an optional library although the host has it. For
+    /// example, its version may differ from that of the loaded driver.
     pub omission_reason: Option<String>,
 }
 
@@ -175,8 +175,8 @@ pub struct FoundFile {
     pub container_path: PathBuf,
     /// Whether the file is a program that is run in the container.
     pub is_program: bool,
-    /// Whether a container starts without the file, if the host or the container has no place for
-    /// it.
+    /// Whether a container starts without the file if the host lacks it, or if it cannot be mounted
+    /// at its path in the container.
     pub is_optional: bool,
     pub file: Presence<FileSource>,
 }
@@ -189,7 +189,8 @@ pub struct FileSource {
     pub kind: FileKind,
     /// For a socket: whether the container may write to its mount.
     pub is_writable: bool,
-    /// Whether libraries of the image look for the file beside themselves, as for a backend of GBM.
+    /// Whether the file is a module that a library of the container image expects in or below its
+    /// own library directory. For example, libgbm expects its backends there.
     pub is_image_module: bool,
 }
 
@@ -199,16 +200,15 @@ pub struct FoundDirectory {
     pub path: PathBuf,
     pub container_path: PathBuf,
     pub is_writable: bool,
-    /// The file names of those libraries in the directory that the container's dynamic loader must
-    /// find.
+    /// The names of libraries in the directory that the dynamic loader in the container must find.
     pub libraries: Vec<String>,
     /// The path of the directory on the host, with symbolic links resolved.
     pub directory: Presence<PathBuf>,
 }
 
 /// A mask: a mount of a read-only tmpfs that hides the contents of a directory from the container.
-/// The container sees only copied files, bit mask files, and the entries of its own devices
-/// ([`UnmaskedEntry`]).
+/// In the directory the container sees only copied files, bit mask files, and the entries of its
+/// own devices ([`UnmaskedEntry`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundMask {
     /// The path of the directory, which is the same on the host and in the container.
@@ -233,7 +233,7 @@ pub struct BitmaskFile {
 
 impl BitmaskFile {
     /// Returns a bit mask in which only the bit of this device is set. Returns 0 if the position of
-    /// the device's bit is not from 0 to 63.
+    /// the bit is not a number from 0 to 63.
     pub fn device_bit_mask(&self, device_attributes: &Attributes) -> u64 {
         let number = self.bit_number.fill(device_attributes).ok();
         let number: Option<u32> = number.and_then(|number| number.parse().ok());
@@ -252,8 +252,8 @@ impl BitmaskFile {
 pub struct FoundCopy {
     /// The path of the file, which is the same on the host and in the container.
     pub path: PathBuf,
-    /// The content of the file in the container. The class file may have replaced the values of
-    /// some lines.
+    /// The content of the file in the container. It may differ from the host's file, because a
+    /// class file can replace the values of some lines.
     pub content: Presence<String>,
 }
 
@@ -262,10 +262,10 @@ pub struct FoundCopy {
 pub struct UnmaskedEntry {
     /// The path of the entry, which is the same on the host and in the container.
     pub path: PathBuf,
-    /// The path of the entry on the host, with symbolic links resolved.
+    /// The path with symbolic links resolved. The hook mounts this file or directory of the host.
     pub source: Presence<PathBuf>,
-    /// If the entry is one of the kernel's symbolic links: the target of the link. The container
-    /// gets the same link.
+    /// The target of the entry, if the entry is a symbolic link in /sys/class or /sys/bus. The
+    /// container then gets the same link instead of a mount.
     pub link: Option<PathBuf>,
 }
 
@@ -296,8 +296,8 @@ pub struct FoundEdits {
 }
 
 impl FoundEdits {
-    /// Returns a copy for a container without a device. It has no nodes, directories and sockets,
-    /// because through them the container could reach hardware or services of the host.
+    /// Returns a copy for a container that has no device of the class. The copy has no nodes,
+    /// directories and sockets, because they would give access to hardware or services of the host.
     pub fn without_device_access(&self) -> Self {
         let is_socket = |file: &FoundFile| match &file.file {
             Presence::Found(source) => source.kind == FileKind::Socket,

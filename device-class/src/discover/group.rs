@@ -7,7 +7,7 @@ use crate::host::{GROUP_FILE_PATH, HostView};
 use crate::name::GroupName;
 
 /// The reason why the id of a group cannot be found on the host. The message names the group, and
-/// says what the administrator should do.
+/// says how the administrator can solve the problem.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GroupError {
     #[error(

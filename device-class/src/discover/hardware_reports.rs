@@ -9,8 +9,8 @@ use crate::driver_properties::DriverProperties;
 use crate::host::HostView;
 use crate::template::Attributes;
 
-/// The maximum number of reports about unclaimed hardware (hardware without its driver) for one
-/// class. Further reports are left out.
+/// The maximum number of reports for one class about hardware without its driver. Further reports
+/// are left out.
 const MAX_UNCLAIMED_REPORTS: usize = 64;
 
 /// A line about hardware of the host that containers cannot use, or cannot use in full.
@@ -22,13 +22,13 @@ pub struct HardwareReport {
     pub is_intended: bool,
 }
 
-/// Returns one report for each piece of hardware whose driver is not bound to it, and one for each
-/// optional device node that is missing on the host although a container with this selection needs
-/// it. Without a device, no node is reported, because the driver creates nodes only for devices.
+/// Returns one report for each piece of hardware whose driver is not bound to it. If the host has a
+/// device of the class, also returns one report for each missing optional node that a container
+/// with this selection needs. Without a device the driver creates no nodes, so none is missing.
 ///
 /// `is_class_named` is true if the user asked about this class by its name. Otherwise a disabled
-/// class reports no hardware without its driver: the enabled class that it extends has the same
-/// `[[unclaimed]]` tables, and reports the same hardware.
+/// class reports no hardware without its driver. Such a class extends an enabled one, which has the
+/// same `[[unclaimed]]` tables and reports the same hardware.
 pub fn describe_unusable_hardware<'a>(
     class: &'a DeviceClass,
     is_class_named: bool,
@@ -51,8 +51,8 @@ pub fn describe_unusable_hardware<'a>(
     reports
 }
 
-/// Returns one report for each piece of hardware whose driver is not bound to it. The `[[unclaimed]]`
-/// tables of the class describe how to find such hardware.
+/// Returns one report for each piece of hardware whose driver is not bound to it. The
+/// `[[unclaimed]]` tables of the class describe how such hardware is found.
 pub fn describe_unclaimed_hardware(
     class: &DeviceClass,
     host: &dyn HostView,
@@ -93,8 +93,8 @@ fn describe_matching_hardware(
     reports
 }
 
-/// Returns one line for each optional device node with `needed_for` that is missing on the host
-/// although a container with this selection needs it.
+/// Returns one line for each optional device node that is missing on the host, if the class file
+/// says with `needed_for` why a container with this selection needs it.
 pub fn describe_missing_nodes<'a>(
     class: &'a DeviceClass,
     selection: impl Into<EditSelection<'a>>,

@@ -36,8 +36,8 @@ impl std::fmt::Display for Health {
     }
 }
 
-/// The number, fault or program of a health check in one scan. A [`super::HealthHistory`] compares
-/// it with earlier scans.
+/// The result of one health check in one scan, such as a number in a file. [`super::HealthHistory`]
+/// compares it with earlier scans, or the caller runs a program to complete it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
     /// The position of the check in the list of the device's checks, from 0.
@@ -47,8 +47,8 @@ pub struct Reading {
     pub rule: HistoryRule,
 }
 
-/// The rule of a health check whose outcome does not follow from a single scan. It also depends on
-/// earlier scans, on the kernel's log, or on a program.
+/// The rule of a health check that cannot be decided by one scan of files. Its outcome also depends
+/// on earlier scans, on the kernel's log, or on a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HistoryRule {
     /// A number with an upper limit. If the number reaches `limit`, the device is unhealthy until
@@ -56,9 +56,9 @@ pub enum HistoryRule {
     /// change the health at each scan.
     Limit {
         number: i64,
-        /// The lowest number with which a healthy device becomes unhealthy.
+        /// A healthy device becomes unhealthy if the number reaches this value.
         limit: i64,
-        /// The number below which an unhealthy device becomes healthy again.
+        /// An unhealthy device becomes healthy again if the number falls below this value.
         recovery_limit: i64,
     },
     /// A number that must keep changing, such as the heartbeat counter of a firmware.
@@ -94,10 +94,11 @@ pub enum HistoryRule {
     },
 }
 
-/// Runs the checks of a device. Returns its health, the readings for [`super::HealthHistory`], and
-/// a fault of the device as a whole that does not concern its partitions. The reason of the health
-/// is that of the first unusable node, or else of the first failed check. With `needs_node`, a
-/// device is unhealthy if the host has none of its nodes, even if each of them is optional.
+/// Runs the checks of a device. Returns its health, the results for [`super::HealthHistory`], and
+/// the first fault that concerns only the device as a whole and not its partitions. An unhealthy
+/// device has the reason of its first unusable node, or else of its first failed check. With
+/// `needs_node`, a device is unhealthy if the host has none of its nodes, even if each of them is
+/// optional.
 pub(super) fn check_device<'a>(
     checks: impl Iterator<Item = &'a HealthCheck>,
     nodes: &[FoundNode],
@@ -136,8 +137,8 @@ pub(super) fn check_device<'a>(
     (health, readings, whole_device_fault)
 }
 
-/// Returns the reason why a device is unhealthy of which the host has no node, although each node
-/// is optional.
+/// Returns the reason for users if a device is unhealthy because the host has none of its nodes.
+/// Each of the nodes is optional, but the device needs at least one.
 fn describe_absent_nodes(nodes: &[FoundNode]) -> String {
     let paths = nodes
         .iter()
@@ -152,8 +153,9 @@ fn describe_absent_nodes(nodes: &[FoundNode]) -> String {
     )
 }
 
-/// Runs one check. Returns the file or pattern that the check reads, for messages; the rule, if the
-/// outcome does not follow from one scan; and the fault, if this scan shows one.
+/// Runs one check. The first value is the file or pattern that the check reads, for messages. The
+/// second is a rule, if the outcome does not follow from one scan. The third is the fault that this
+/// scan found.
 fn run_check(
     check: &HealthCheck,
     candidate: &Candidate,
@@ -228,8 +230,9 @@ fn run_check(
     }
 }
 
-/// Returns whether a driver property makes a device of the inventory unhealthy. Checks that are
-/// only about the device as a whole, and not about its partitions, do not count.
+/// Returns whether a device is unhealthy because of a driver property, which a program of the
+/// driver has reported. Checks that concern only the device as a whole, and not its partitions, do
+/// not count.
 pub fn is_unhealthy_by_driver_property(class: &DeviceClass, inventory: &Inventory) -> bool {
     let sources = &class.spec.discover;
     let attributes = sources.iter().flat_map(|source| &source.attributes);
@@ -257,9 +260,9 @@ pub fn is_unhealthy_by_driver_property(class: &DeviceClass, inventory: &Inventor
     })
 }
 
-/// Returns the files whose first bytes show whether the device still responds, each with the bytes
-/// with which it begins if the device does not, such as `ff ff ff ff` in the configuration space of
-/// a PCI device.
+/// Returns files whose first bytes show whether the device still responds. With each path, returns
+/// the first bytes that the file has when the device does not respond, such as `ff ff ff ff` in the
+/// configuration space of a PCI device.
 pub fn list_response_checks(class: &DeviceClass, device: &Device) -> Vec<(PathBuf, Vec<u8>)> {
     let sources = class.spec.discover.iter();
     let source_checks = sources.flat_map(|source| &source.health);
@@ -289,17 +292,17 @@ fn check_existence(
     Err(format!("{pattern} does not exist"))
 }
 
-/// Reads the file of a health check and applies the check's rule to its content. If the outcome
-/// does not follow from one scan, returns the rule that decides it. If this scan shows a fault,
-/// returns the fault.
+/// Reads the file of a health check and applies the check's rule to its content. The first value is
+/// a rule that also needs other scans, if the check has one. The second is the fault that this scan
+/// found.
 fn check_file(
     path: &Path,
     rule: &FileRule,
     host: &dyn HostView,
 ) -> (Option<HistoryRule>, Option<String>) {
-    // The file may be the PCI configuration space, for which the kernel reads each word from the
-    // device. Reading all of it takes milliseconds, or tens of milliseconds in a virtual machine.
-    // So only the bytes that are compared are read.
+    // Only the bytes that are compared are read. The file may be the PCI configuration space, of
+    // which the kernel reads each word from the device: all of it takes milliseconds, or tens of
+    // milliseconds in a virtual machine.
     let limit = match rule {
         FileRule::ForbiddenPrefix(forbidden_prefix) => forbidden_prefix.len(),
         _ => MAX_ATTRIBUTE_BYTES,

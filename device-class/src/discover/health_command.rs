@@ -16,18 +16,19 @@ pub struct HealthCommand {
     pub program: PathBuf,
     pub arguments: Vec<String>,
     pub timeout: Duration,
-    /// The directories with libraries of the program that are not in the host's ld.so.cache.
+    /// Directories with libraries that the program needs and the host's ld.so.cache does not list.
+    /// The caller passes them in `LD_LIBRARY_PATH`.
     pub library_path: Vec<PathBuf>,
     expected_output: Option<ExpectedOutput>,
-    /// The regular expression whose first group in the output is compared, with attributes filled
-    /// in.
+    /// A regular expression with the device's attributes filled in. Its first group in the output
+    /// is compared with the expected values.
     regex: Option<String>,
     advice: Option<String>,
 }
 
 impl HealthCommand {
-    /// Returns the command line for a reading of a device, with the program's path on this host.
-    /// Returns `None` if the check that produced the reading runs no program.
+    /// Returns the command line of a health check of a device, with the program's path on this
+    /// host. Returns `None` if the check runs no program.
     pub fn from_reading(reading: &Reading, device: &Device) -> Option<Result<Self, TemplateError>> {
         let HistoryRule::Program {
             program,
@@ -41,8 +42,8 @@ impl HealthCommand {
         Some(command.map(|command| command.with_host_program(host_program.as_ref())))
     }
 
-    /// Fills in the command line of a check for a device with these attributes. In the regular
-    /// expression the values are escaped, so that they match literally.
+    /// Fills in the command line of a check with the attributes of a device. Special characters of
+    /// the values are escaped in the regular expression, so that they match literally.
     fn from_check(
         check: &HealthProgram,
         advice: Option<&str>,

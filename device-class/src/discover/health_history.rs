@@ -7,8 +7,8 @@ use super::kernel_log::KernelLogRecord;
 use super::{Device, Health, HistoryRule, Reading};
 
 /// Identifies a check: the id of the device, the position of the check, and the file that the check
-/// reads. The file is needed for a device that is combined from several devices, because each of
-/// these has a check at this position.
+/// reads. A device that is combined from several devices has several checks with the same position,
+/// which only the file distinguishes.
 type CheckKey = (String, usize, String);
 
 /// The results of earlier scans of a class, for those health checks whose outcome depends on them.
@@ -17,21 +17,21 @@ pub struct HealthHistory(BTreeMap<CheckKey, CheckState>);
 
 #[derive(Debug, Clone)]
 enum CheckState {
-    /// Whether the number reached the limit and has not fallen below `recovery_limit` since then.
+    /// True if the number reached the limit and has not fallen below `recovery_limit` since then.
     LimitReached(bool),
     /// The fault that the kernel has logged. `None` if there is none, or if it has been repaired.
     LoggedFault(Option<String>),
     /// The last number, and the time of the first scan that found this number.
     LastNumber(i64, Instant),
-    /// The outcome of a check with `steady_for`: a changed outcome counts only after it has lasted
-    /// for some time.
+    /// The state of a check with `steady_for` in the class file. A changed outcome counts only
+    /// after it has lasted for this time.
     Debounced {
         /// The fault in the outcome that counts now. `None` means that the check passed.
         confirmed_fault: Option<String>,
-        /// The time since which all scans have had the opposite outcome. `None` if the last scan
-        /// had the outcome that counts now.
+        /// The time of the first of those scans that have had the opposite outcome without a break.
+        /// `None` if the last scan had the outcome that counts now.
         opposite_start_time: Option<Instant>,
-        /// The time from which the opposite outcome counts, if all scans until then have it.
+        /// The time at which the opposite outcome begins to count, if all scans until then have it.
         due_time: Option<Instant>,
     },
 }
@@ -47,9 +47,9 @@ impl HealthHistory {
         due_times.min()
     }
 
-    /// Sets the health of the devices that the scan at time `now` found, from this scan and earlier
-    /// ones. Deletes the history of devices that this scan did not find. The health of a new device
-    /// depends on this scan alone.
+    /// Sets the health of devices. `devices` are all devices that the scan at time `now` found. The
+    /// health also depends on earlier scans, except for a new device. The history of a device that
+    /// this scan did not find is deleted.
     pub fn update_health(&mut self, devices: &mut [Device], now: Instant) {
         self.update_health_with_log(devices, now, &[]);
     }
@@ -109,8 +109,8 @@ impl HealthHistory {
     }
 }
 
-/// Evaluates one reading with its rule and the state that the previous scan left. Returns the state
-/// for the next scan. If the device is unhealthy, also returns the fault.
+/// Evaluates the result of one check by its rule and by the state after the previous scan. Returns
+/// the state for the next scan. If the device is unhealthy, also returns the fault.
 fn evaluate_reading(
     previous_state: Option<CheckState>,
     reading: &Reading,
@@ -119,8 +119,8 @@ fn evaluate_reading(
 ) -> (CheckState, Option<String>) {
     let source = &reading.source;
     match rule {
-        // These checks are not evaluated here. `update_health_with_log` searches the kernel's log,
-        // and its caller runs the programs.
+        // These checks are evaluated elsewhere. `update_health_with_log` searches the kernel's log
+        // before it calls this function, and its caller runs the programs.
         HistoryRule::NoLoggedFault { .. } | HistoryRule::Program { .. } => {
             (CheckState::LoggedFault(None), None)
         }

@@ -1,5 +1,5 @@
-//! Finds the programs of a driver that report properties and health: at the path in the class file,
-//! or in `program_directories`.
+//! Finds programs of a driver on the host, at the path in the class file or in
+//! `program_directories`. The programs report the driver's properties and the health of devices.
 
 use std::path::{Path, PathBuf};
 
@@ -12,15 +12,16 @@ use crate::template::Attributes;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostProgram {
     pub path: PathBuf,
-    /// The directories with libraries of the program that are not in the host's ld.so.cache. The
-    /// list is empty if the program is at the path in the class file. A program at another path
-    /// belongs to a driver that is installed in a directory of its own.
+    /// Directories with libraries that the program needs and the host's ld.so.cache does not list.
+    /// The list is empty if the program is at the path in the class file. Elsewhere the program
+    /// belongs to a driver that is installed in a directory of its own, together with its
+    /// libraries.
     pub library_path: Vec<PathBuf>,
 }
 
-/// Returns a note for the administrator if the program that reports the properties of a class should
-/// be run: it has not been run since the boot, or the last run was more than a day ago. Returns `None`
-/// if the host does not have the program.
+/// Returns a note for the administrator if the program that reports a class's driver properties is
+/// due: it has not run since the boot, or its last run was more than a day ago. Returns `None` if
+/// the host does not have the program.
 pub fn describe_due_run(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
     let find_program = |path: &Path| find_host_program(class, path, host).path;
     DriverProperties::describe_due_run(class, find_program, host)

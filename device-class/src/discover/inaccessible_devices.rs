@@ -26,10 +26,10 @@ pub struct InaccessibleDevice {
     pub reason: String,
 }
 
-/// Takes a device out of the inventory if its nodes are missing and cannot be created in this user
-/// namespace, while another device of the class has its nodes. If no device has its nodes, the
-/// driver has not created them yet, and no device is taken out. In that case the hook refuses a
-/// container that requests a device, and its message says how to create the nodes.
+/// Moves a device to the inaccessible devices if a node of it is missing and cannot be created in
+/// this user namespace, while another device of the class has all its nodes. If no device has its
+/// nodes, the driver has not created them yet, and no device is moved. Then the hook refuses a
+/// container that requests a device, with a message that says how to create the nodes.
 pub(super) fn take_inaccessible_devices(inventory: &mut Inventory, host: &dyn HostView) {
     let find_missing_node = |device: &Device| find_missing_node(device, host);
     let devices = || inventory.devices.iter();
@@ -59,8 +59,8 @@ pub(super) fn take_inaccessible_devices(inventory: &mut Inventory, host: &dyn Ho
         .retain(|device| find_missing_node(device).is_none());
 }
 
-/// Returns the path of the first node of a device that is missing on the host: a node that the hook
-/// would create, or one without which the device is unhealthy.
+/// Returns the path of the first required node of a device that does not exist. This also includes
+/// a node that the hook would normally create in the container.
 fn find_missing_node(device: &Device, host: &dyn HostView) -> Option<PathBuf> {
     let is_missing = |node: &&FoundNode| match (&node.form, &node.number) {
         (NodeForm::CreatedNode(_), _) => true,

@@ -34,9 +34,9 @@ impl KernelLogRecord {
     }
 
     /// Returns whether the kernel wrote the record, and the record begins with `line_prefix` and
-    /// the number of a fault. If `faults` has a pattern for faults, the rest must match it. The
-    /// prefix and the number must be at the beginning, because the rest may contain names that a
-    /// local user chooses, such as names of processes.
+    /// the number of a fault. If `faults` has a pattern for faults, the text after the prefix must
+    /// match it. The prefix and the number must be at the beginning, because the rest may have
+    /// names that a local user chooses, such as names of processes.
     pub(crate) fn has_fault(&self, line_prefix: &str, faults: &LoggedFaults) -> bool {
         let Some(text_after_prefix) = self.strip_kernel_prefix(line_prefix) else {
             return false;
@@ -67,8 +67,8 @@ impl KernelLogRecord {
             .filter(|_| self.is_from_kernel)
     }
 
-    /// Returns whether the record can change the outcome of this rule for the device with this id.
-    /// Only a rule about the kernel's log is affected by records.
+    /// Returns whether the record can change the outcome of this health check for the device with
+    /// this id. This is always false for a check that does not read the kernel's log.
     pub fn concerns_device(&self, device_id: &str, rule: &HistoryRule) -> bool {
         let HistoryRule::NoLoggedFault {
             line_prefix,

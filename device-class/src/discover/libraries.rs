@@ -22,8 +22,8 @@ pub(super) struct LibrarySearch<'a> {
     pub(super) directories: Vec<PathBuf>,
     /// Directories that the class names but the host does not have. Only messages use them.
     pub(super) absent_directories: Vec<PathBuf>,
-    /// Patterns for library names. A matching name also gets a link in the image's own library
-    /// directory. `None` means that every name gets one.
+    /// Patterns for library names. A name that matches one of them also gets a symbolic link in the
+    /// image's own library directory. `None` means that every name gets such a link.
     pub(super) image_links: Option<&'a [NamePattern]>,
     /// Whether 32-bit libraries are also searched, because the container has the class's capability
     /// for them (`capability_32bit`).
@@ -69,8 +69,8 @@ impl LibrarySearch<'_> {
             for abi in &abis[..1 + usize::from(self.includes_32bit)] {
                 for soname in self.list_matching_names(names, *abi)? {
                     let mut library = self.find_library(&soname, &[], version, *abi, true)?;
-                    // The patterns also match libraries of other software, such as the vendor's
-                    // container toolkit.
+                    // No message is needed for a library that cannot be used. The patterns also
+                    // match libraries of other software, such as the vendor's container toolkit.
                     library.omission_reason = None;
                     found_libraries.extend(Some(library).filter(is_present));
                 }
@@ -79,8 +79,8 @@ impl LibrarySearch<'_> {
         Ok(found_libraries)
     }
 
-    /// Returns the sonames of those libraries of the host that match the patterns: libraries in
-    /// ld.so.cache and, for native programs, in the searched directories.
+    /// Returns the sonames of the host's libraries that match the patterns. Searches ld.so.cache
+    /// and, for libraries of native programs, also the directories of this search.
     fn list_matching_names(
         &self,
         names: &LibraryNamePatterns,
@@ -115,14 +115,15 @@ impl LibrarySearch<'_> {
         )
     }
 
-    /// Returns whether the host has a file at the path, or something that cannot be looked up.
+    /// Returns whether the host has a file at the path. Returns true if the look-up fails, because
+    /// the file may exist.
     fn exists(&self, path: &Path) -> bool {
         !matches!(self.driver_root.view.entry(path), Ok(None))
     }
 
-    /// Describes a library whose version is not that of the loaded driver. If both versions begin
-    /// with numbers of the same length, an update has probably replaced the library while the old
-    /// driver stayed loaded, and a reboot helps.
+    /// Describes a library whose version differs from that of the loaded driver. If the first
+    /// numbers of both versions have the same length, an update has probably replaced the library
+    /// while the old driver stayed loaded. Then the message advises a reboot.
     fn describe_other_version(&self, soname: &str, path: &Path, version: &str) -> String {
         let path = self.resolve_for_message(path);
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -140,9 +141,9 @@ impl LibrarySearch<'_> {
         )
     }
 
-    /// Describes a library that is in no searched directory. Classes name the directories of many
-    /// distributions, so only some of those that the host lacks are listed: the first ones are the
-    /// administrator's.
+    /// Describes a library that is in no searched directory. Class files list the directories of
+    /// many distributions, so the message names at most three of those that the host lacks. The
+    /// first ones are those that the administrator has added.
     fn describe_absence(&self, soname: &str) -> String {
         const MAX_LISTED_ABSENT_PATHS: usize = 3;
         let to_text = |path: &PathBuf| {
@@ -262,10 +263,11 @@ impl LibrarySearch<'_> {
     }
 }
 
-/// Returns the first path with a file of this version, with symbolic links resolved. If no file has
-/// a version in its name, returns the first file that is named as the soname, because some packages
-/// install libraries so. Beside a file of another version, such a file is often a stub for linkers.
-/// The inner error means that users other than root can replace all files.
+/// Returns the first path whose file name ends with this version, with symbolic links resolved. If
+/// no file has a version in its name, returns the first file with the name `soname`, because some
+/// packages install a library without a version. Beside a file of another version, such a file is
+/// often only a stub for linkers. The inner error means that users other than root can replace a
+/// file, and that no other file can be used.
 ///
 /// # Errors
 /// The outer error means that the look-up of a path failed. Then the library may exist, so it must

@@ -15,18 +15,19 @@ pub struct Connections {
     /// The device's directory in sysfs, with symbolic links resolved. The paths of devices below
     /// the same PCI switch have a long common prefix.
     sysfs_dir: Option<PathBuf>,
-    /// The name by which other devices refer to this device, if they are connected with it.
+    /// The name of this device in the `peers` of other devices.
     name: Option<String>,
-    /// Maps the name of each directly connected device to the bandwidth of the connection: the sum
-    /// of [`ONE_HOP_BANDWIDTH`] divided by the weight, over all its links.
+    /// Maps the name of each directly connected device to the bandwidth of the connection. If files
+    /// describe the links, it is the sum of [`ONE_HOP_BANDWIDTH`] divided by each link's weight. If
+    /// driver properties describe the links, it is their number.
     peers: BTreeMap<String, usize>,
 }
 
 /// The bandwidth of a link with the weight 1. A link with the weight 2 has half of it.
 const ONE_HOP_BANDWIDTH: usize = 10_000;
 
-/// The distance between two devices if the sysfs directory of one of them is not known. Devices
-/// whose directories are known are never further apart.
+/// The distance between two devices if the sysfs directory of one of them is not known. It is also
+/// the upper limit of all distances.
 const UNKNOWN_DISTANCE: usize = 64;
 
 impl Connections {
@@ -85,8 +86,8 @@ impl Connections {
     }
 }
 
-/// Finds the direct connections of a device, as `[device.links]` of its class describes: in driver
-/// properties, or in one file for each connection.
+/// Finds the direct connections of a device. `[device.links]` of the class names the driver
+/// properties that list them, or the files that describe one connection each.
 pub(super) fn find_connections(
     spec: &DeviceSpec,
     sysfs_dir: Option<PathBuf>,

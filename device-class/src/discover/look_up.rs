@@ -1,5 +1,5 @@
-//! Looks up a class on a host: its devices, and its edits (the nodes, libraries and files of
-//! `[[edits]]`).
+//! Looks up a class on a host: its devices, and the nodes, libraries and files of `[[edits]]` in
+//! the class file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -57,8 +57,8 @@ pub fn look_up_class(
     let mut inventory = find_devices(class, host);
     inventory.paths = look_up_device_paths(&inventory, selection.paths, host);
     udev_links::add_device_links(class, &mut inventory, selection.requested_devices, host);
-    // If the driver is not loaded, the host attributes that come from it are unknown, so the paths
-    // of its files cannot be filled in.
+    // Without the driver, the attributes that are read from it are unknown. So the templates for
+    // the paths of its files cannot be filled in, and the container gets none of them.
     if inventory.missing_driver_message.is_some() {
         let edits = FoundEdits::default();
         return Ok(FoundClass { inventory, edits });
@@ -91,8 +91,8 @@ pub fn look_up_class(
     Ok(FoundClass { inventory, edits })
 }
 
-/// Looks up the paths with which a request names devices. Returns each path with the devices to
-/// which it leads.
+/// Looks up device paths from a container's request, such as `/dev/npu0`. Returns each path with
+/// the result of its look-up, such as the devices to which the path leads.
 fn look_up_device_paths(
     inventory: &Inventory,
     paths: &[PathBuf],
@@ -110,10 +110,10 @@ fn look_up_device_paths(
     paths.map(|path| (path.clone(), nodes.find(path))).collect()
 }
 
-/// Finds the devices of a class, and the edits that can change while a container runs: the nodes of
-/// `[[edits]]`, and the masks over the kernel's directories of links to devices. The edits are
-/// those for a container with the class's default capabilities. Libraries and files are not looked
-/// up. `paths` are the host paths with which containers have requested devices.
+/// Finds only those parts of a class that can change while a container runs: the devices, the nodes
+/// of `[[edits]]`, and the masks over /sys/class and /sys/bus. The nodes and masks are those for a
+/// container with the class's default capabilities. `paths` are the host paths by which containers
+/// have requested devices.
 pub fn look_up_nodes(
     class: &DeviceClass,
     paths: &[PathBuf],
@@ -169,8 +169,8 @@ fn open_root<'a>(
     ))
 }
 
-/// Fills in the path of the driver root. Returns `None` if the driver root is the root of the host,
-/// because the class names no other directory, or because a condition for it is not met.
+/// Fills in the path of the driver root. Returns `None` if the driver root is the host's root
+/// directory: the class names no other directory, or the host does not meet the conditions for it.
 fn fill_driver_root(
     class: &DeviceClass,
     attributes: &Attributes,

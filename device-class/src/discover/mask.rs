@@ -1,5 +1,5 @@
-//! Looks up masks, which are mounts that hide a directory from a container, and what the container
-//! still sees in a masked directory.
+//! Looks up masks, which are mounts that hide a directory from a container. Also looks up the files
+//! and directories that a container still sees in a masked directory.
 
 use std::path::{Path, PathBuf};
 
@@ -67,9 +67,9 @@ fn find_kernel_link(path: &Path, host: &dyn HostView) -> Option<PathBuf> {
     host.read_link(path).ok()
 }
 
-/// Returns whether the kernel has only symbolic links to directories in /sys/devices below `path`,
-/// such as /sys/class/npu. A mask over such a path keeps programs from listing other devices, but
-/// hides no secrets: the directories in /sys/devices stay visible.
+/// Returns whether `path` is in /sys/class or /sys/bus. There the kernel has symbolic links to
+/// directories in /sys/devices. A mask over such a path keeps programs from listing other devices,
+/// but it hides no secrets: the directories in /sys/devices stay visible.
 pub fn is_sysfs_link_directory(path: &Path) -> bool {
     path.starts_with("/sys/class") || path.starts_with("/sys/bus")
 }
@@ -88,8 +88,8 @@ fn read_copy(spec: &Mask, path: &Path, host: &dyn HostView) -> Presence<String> 
     }
 }
 
-/// Replaces values in a copied file: if the key of a line `key: value` is in `set` of the mask, the
-/// line gets the value from there. Returns the new text.
+/// Replaces values in the text of a copied file. If a line has a key that `set` of the mask lists,
+/// the new line is `key: value` with the value from `set`.
 fn replace_lines(text: String, spec: &Mask) -> String {
     if spec.replaced_values.is_empty() {
         return text;

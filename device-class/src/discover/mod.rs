@@ -88,26 +88,27 @@ pub const MAX_DEVICES: usize = 4096;
 
 #[derive(Debug, Clone, Default)]
 pub struct Inventory {
-    /// The devices that are offered, sorted by index and then by id. Indexes that are numbers are
+    /// The devices that a container can get, sorted by index and then by id. Numeric indexes are
     /// compared as numbers.
     pub devices: Vec<Device>,
     /// Devices that are divided into partitions and therefore not offered. A request may still name
     /// such a device, and gets the whole device without its partitions.
     pub partitioned_devices: Vec<Device>,
-    /// Devices that are divided into partitions and that no request may name. Containers get only
-    /// the partitions.
+    /// Devices that are divided into partitions and that no container may request. Containers get
+    /// only the partitions.
     pub parts_only_devices: Vec<Device>,
     /// Warnings for users, one line each: what the scan left out, and why.
     pub warnings: Vec<String>,
-    /// The candidates that are not devices, because they do not meet a condition in `require` of
-    /// `[[discover]]`.
+    /// The paths that match a pattern of `[[discover]]` but do not meet a condition in its
+    /// `require`. They are not devices of the class.
     pub refused_candidates: RefusedCandidates,
     /// The ids of the devices that `only` or `except` in config.toml hides.
     pub hidden_ids: Vec<DeviceId>,
-    /// The devices of the machine that are missing in the container in which Boathook runs.
+    /// Devices of the machine whose nodes are missing in the container in which Boathook itself
+    /// runs.
     pub inaccessible_devices: Vec<InaccessibleDevice>,
-    /// The paths with which a request names devices, such as `/dev/bus/usb/001/004`, each with the
-    /// result of its look-up.
+    /// The paths by which the container requests devices, such as `/dev/bus/usb/001/004`, each with
+    /// the result of its look-up.
     pub paths: Vec<(PathBuf, PathTarget)>,
     /// The attributes of the host, which are the same for all devices of the class.
     pub host_attributes: Attributes,
@@ -149,8 +150,8 @@ impl Inventory {
         let mut values: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for device in &self.devices {
             let resource_values = values.entry(device.resource.to_string()).or_default();
-            // This cannot fail: validation has checked that each attribute in the template is
-            // known.
+            // Filling in cannot fail here: when the class was loaded, each attribute in the
+            // template was checked to be known.
             let value = uniform.fill(&device.attributes).unwrap_or_default();
             if !value.is_empty() {
                 resource_values.insert(value);
@@ -186,14 +187,14 @@ pub struct Device {
     /// The extended resource under which the device is offered to the kubelet, such as
     /// `vendor.example/npu`.
     pub resource: ResourceName,
-    /// The origin of the id and the resource name: files of the host, or driver properties.
+    /// Whether the id and the resource name come from files of the host or from driver properties.
     pub name_origin: NameOrigin,
     /// The index by which users know the device, such as `0`, or `1:0` for a partition.
     pub index: Option<String>,
-    /// If this device is a partition: the id of the whole device. A whole device that has
-    /// partitions is not offered itself.
+    /// The id of the whole device, if this device is a partition of it. A whole device that has
+    /// partitions is not offered to the kubelet itself.
     pub part_of: Option<DeviceId>,
-    /// If this device is a partition: whether a request may name the whole device.
+    /// Whether a container may request the whole device, if this device is a partition of it.
     pub can_request_whole_device: bool,
     /// Other names of the device that a request may use, such as a UUID.
     pub aliases: Vec<String>,
@@ -202,10 +203,9 @@ pub struct Device {
     pub replicas: Option<u16>,
     /// The health of the device, as the last scan and the [`HealthHistory`] have determined it.
     pub health: Health,
-    /// The reason why the device cannot be used as a whole, although its partitions can: a health
-    /// check that is only about the whole device has failed. Such a device is not offered to the
-    /// kubelet, and is unhealthy for other callers. `None` means that the device can be used as a
-    /// whole.
+    /// The reason why the device cannot be used as a whole, although its partitions can. A health
+    /// check that concerns only the whole device has failed. Such a device is not offered to the
+    /// kubelet, and is unhealthy for other callers. `None` means that no such check has failed.
     pub whole_device_fault: Option<String>,
     /// The results of health checks in this scan. A [`HealthHistory`] compares them with earlier
     /// scans.
@@ -230,19 +230,20 @@ pub struct Device {
     pub unmasked_entries: Vec<UnmaskedEntry>,
     /// The environment variables that a container gets with the device.
     pub env: BTreeMap<EnvName, String>,
-    /// The file with the state that `[prepare]` of the class changes. `None` if the class has no
-    /// `[prepare]`.
+    /// The file from which the state of the device is read. `[prepare]` of the class changes this
+    /// state for a container. `None` if the class has no `[prepare]`.
     pub state: Option<StateFile>,
     /// The attributes of the device, including those of the host.
     pub attributes: Attributes,
 }
 
-/// The network interfaces of a device, and the search that found them, which also finds them in a
-/// container.
+/// The network interfaces of a device, and the search that found them. The same search can find the
+/// interfaces in a container's network namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceNetInterfaces {
     pub search: NetInterfaceSearch,
-    /// Those interfaces of the device that are in the host's network namespace now.
+    /// The interfaces that are in the host's network namespace now. An interface that was moved to
+    /// a container is not among them.
     pub host_interfaces: Vec<NetInterface>,
 }
 
@@ -272,8 +273,8 @@ pub fn scan_devices(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     scan_with_properties(class, host, None)
 }
 
-/// Finds the devices of a class as [`scan_devices`] does. `properties`, if given, are used instead
-/// of the driver properties in the file on the host.
+/// Finds the devices of a class as [`scan_devices`] does. If `properties` is `None`, reads the
+/// driver properties from the file in which the host keeps them.
 fn scan_with_properties(
     class: &DeviceClass,
     host: &dyn HostView,
@@ -394,8 +395,8 @@ fn add_devices(
 }
 
 impl Device {
-    /// Returns whether the partitions of the device can be offered: it is healthy, or its only
-    /// fault is about the use of the device as a whole.
+    /// Returns whether the partitions of the device can be offered. They can if the device is
+    /// healthy, or if it is unhealthy only because of `whole_device_fault`.
     pub fn has_healthy_parts(&self) -> bool {
         match &self.health {
             Health::Healthy => true,
@@ -414,8 +415,9 @@ impl Device {
         }
     }
 
-    /// Returns whether the device is offered under `id`: its own id, or the id of a share such as
-    /// `npu-0::1` if it is shared.
+    /// Returns whether the device is offered under `id`. A device that is not shared is offered
+    /// under its own id. A shared device is offered under the ids of its shares, such as
+    /// `npu-0::1`.
     pub fn is_offered_as(&self, id: &DeviceId) -> bool {
         match self.replicas {
             None => self.id == *id,
@@ -423,8 +425,8 @@ impl Device {
         }
     }
 
-    /// Returns whether `id` is one of the ids of this shared device: the id of the device, `::`,
-    /// and a number from 0.
+    /// Returns whether `id` is the id of a share of this device, such as `npu-0::1` for `npu-0`.
+    /// The number after `::` must be smaller than the number of replicas.
     pub fn has_replica(&self, id: &str) -> bool {
         let number = id
             .strip_prefix(self.id.as_str())

@@ -1,5 +1,5 @@
-//! Finds the libraries that files of a class name by absolute paths, such as the manifests by
-//! which the loaders of Vulkan and EGL find a driver.
+//! Finds libraries by the absolute paths in other files. For example, the loaders of Vulkan and EGL
+//! find a driver by a manifest, a JSON file with the path of the driver's library.
 
 use std::path::PathBuf;
 
@@ -13,9 +13,9 @@ use crate::host::MAX_ATTRIBUTE_BYTES;
 /// ignored.
 const MAX_NAMED_LIBRARIES: usize = 16;
 
-/// Adds the libraries that a file names by absolute paths to the edits, each at the path that the
-/// file names, because programs open this path. A library that the host lacks is optional. A file
-/// that is too long or not plain text names nothing.
+/// Adds the libraries whose absolute paths are in `file`. Each gets the same path in the container,
+/// because programs open this path. A library that the host lacks is optional. A file that is not
+/// UTF-8 names no libraries.
 pub(super) fn add_named_libraries(
     file: &FoundFile,
     driver_root: DriverRoot<'_>,
@@ -45,8 +45,8 @@ pub(super) fn add_named_libraries(
     }
 }
 
-/// Returns the absolute paths of shared libraries in a text. They end at quotes, commas and white
-/// space, as in JSON and in a file with a path on each line.
+/// Returns the absolute paths of shared libraries in a text. A path ends at a quote, a comma or
+/// white space. So paths are found in JSON and in a file with one path on each line.
 fn list_library_paths(text: &str) -> impl Iterator<Item = &str> {
     let is_separator = |c: char| c.is_whitespace() || "\"',".contains(c);
     let is_library = |path: &&str| {

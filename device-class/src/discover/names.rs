@@ -15,8 +15,8 @@ pub struct DeviceNames<'a> {
     positions_by_name: HashMap<String, NamePositions>,
 }
 
-/// The positions, in the list of devices, of those devices that have one name. There is one list
-/// for each kind of name.
+/// The positions of all devices that have one name, in the list of devices. A position is in the
+/// list for the kind of this name.
 #[derive(Default)]
 struct NamePositions {
     ids: Vec<usize>,
@@ -24,9 +24,9 @@ struct NamePositions {
     indices: Vec<usize>,
 }
 
-/// A kind of name of a device. A text may be the id of one device and the index of another device.
-/// Then the kind that comes first in [`NameKind::LOOKUP_ORDER`] decides. The index comes after id
-/// and alias, because it can change when another device is added or removed.
+/// A kind of name of a device. If a text is the id of one device and the index of another, the kind
+/// that comes first in [`NameKind::LOOKUP_ORDER`] decides. The index comes after id and alias,
+/// because it can change when a device is added or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameKind {
     Id,
@@ -37,7 +37,8 @@ pub enum NameKind {
 }
 
 impl NameKind {
-    /// All kinds of names, in the order in which they are tried for a text.
+    /// All kinds of names. A text is looked up as each kind in this order, until a device has the
+    /// name.
     pub const LOOKUP_ORDER: [Self; 4] = [Self::Id, Self::Alias, Self::Index, Self::Replica];
 }
 
@@ -81,10 +82,10 @@ impl<'a> DeviceNames<'a> {
             .unwrap_or_default()
     }
 
-    /// Returns the positions of the devices that have the name `name` of this kind. Several devices
-    /// may have the same alias or index. If no device has exactly this name, the canonical forms of
-    /// the names are compared, which ignores case. If the canonical form of an id belongs to
-    /// several devices, none of them is returned.
+    /// Returns the positions of the devices whose name of this kind is `name`. Several devices may
+    /// have the same alias or index. If no device has exactly this name, the canonical forms are
+    /// compared, which are in lower case. If the canonical forms of several ids are the same, no
+    /// device is returned.
     pub fn find_by_kind(&self, name: &str, kind: NameKind) -> Vec<usize> {
         if kind == NameKind::Replica {
             return self.find_replica(name).into_iter().collect();

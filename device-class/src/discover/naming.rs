@@ -1,5 +1,5 @@
-//! Finds out whether the id and the resource of a device depend on driver properties, so that they
-//! change when a driver's program reports other values.
+//! Finds out whether the id and the resource of a device depend on driver properties. Then they
+//! change when the driver's program reports other values.
 
 use std::collections::BTreeSet;
 
@@ -17,8 +17,9 @@ pub enum NameOrigin {
     Files,
     /// The id or the resource comes from driver properties.
     DriverProperties,
-    /// The id or the resource comes from the default of an attribute, because no program has
-    /// reported a driver property about the device. It changes as soon as a program reports one.
+    /// The id or the resource comes from the default value of an attribute, because no program has
+    /// yet reported the driver property for this attribute. The name may change when a program
+    /// reports it.
     Defaults,
 }
 
@@ -44,8 +45,8 @@ pub(super) fn find_name_origin(
     }
 }
 
-/// Returns templates for the keys of the driver properties on which the ids and resources of a
-/// `[[discover]]` table's devices depend.
+/// Returns the keys of the driver properties that can change the id or the resource of a device.
+/// `source` is the `[[discover]]` table that finds the device. The keys are templates.
 fn list_name_property_keys<'c>(class: &'c DeviceClass, source: &'c Source) -> Vec<&'c Template> {
     let spec = &class.spec;
     let sharing = spec.sharing.iter();
@@ -58,7 +59,8 @@ fn list_name_property_keys<'c>(class: &'c DeviceClass, source: &'c Source) -> Ve
     let mut used_attributes: BTreeSet<&AttributeName> =
         templates.flat_map(Template::attributes).collect();
     let mut keys = Vec::new();
-    // An attribute may use only attributes before it, so the search begins with the last one.
+    // The search for used attributes begins with the last one, because an attribute may use only
+    // attributes before it.
     let reversed_sources = spec.attributes.iter().chain(&source.attributes).rev();
     for attribute in reversed_sources {
         if !attribute.names().any(|name| used_attributes.contains(name)) {

@@ -14,12 +14,12 @@ use crate::template::Attributes;
 /// `include/uapi/linux/if.h` without the zero byte.
 const MAX_NAME_BYTES: usize = 15;
 
-/// A network interface of a device, such as `eth0`, in the namespace in which it was found.
+/// A network interface of a device, such as `eth0`, as it was found in one network namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NetInterface {
     pub name: String,
-    /// The name that the interface has in the container. It is `name` unless the class file sets
-    /// another.
+    /// The name of the interface in the container. It is the same as `name` unless the class file
+    /// sets another.
     pub name_in_container: String,
     /// The kernel's index of the interface (`ifindex`). It stays the same when the interface is
     /// renamed. An interface without an index is not moved into a container.
@@ -27,9 +27,9 @@ pub struct NetInterface {
     pub index: Option<i32>,
 }
 
-/// A search for the network interfaces of one device. A /sys that is mounted in a network namespace
-/// shows only the interfaces of that namespace, so the same search also finds the interfaces that a
-/// container has.
+/// A search for the network interfaces of one device. The search reads /sys, which shows the
+/// interfaces of the network namespace in which it was mounted. So the same search works for the
+/// host and for a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetInterfaceSearch {
     spec: NetDevice,
@@ -47,8 +47,7 @@ impl NetInterfaceSearch {
     /// Returns the interfaces of the device, sorted by their names.
     ///
     /// # Errors
-    /// A directory cannot be read, or the name of an interface is one that the kernel does not
-    /// accept.
+    /// A directory cannot be read, or the kernel would not accept the name of an interface.
     pub fn find(&self, host: &dyn HostView) -> Result<Vec<NetInterface>, DeviceError> {
         let matches = paths::find_matches(&self.spec.path, &self.attributes, host)?;
         let interfaces = matches.into_iter().map(|path_match| {
@@ -97,8 +96,8 @@ fn read_index(directory: &Path, host: &dyn HostView) -> Option<i32> {
 }
 
 /// Returns whether a text can be the name of a network interface. The kernel refuses some names
-/// (`dev_valid_name` in `net/core/dev.c`). It replaces `%d` by a number, so `%` is also refused. A
-/// replacement character means that the name was not valid UTF-8.
+/// (`dev_valid_name` in `net/core/dev.c`). A name with `%` is refused here, because the kernel
+/// replaces `%d` by a number. A replacement character means that the name was not valid UTF-8.
 fn is_interface_name(name: &str) -> bool {
     let is_allowed = |byte: u8| !byte.is_ascii_whitespace() && !b"/:%\x0b".contains(&byte);
     !matches!(name, "" | "." | "..")

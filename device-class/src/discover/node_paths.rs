@@ -1,4 +1,4 @@
-//! Finds the devices that a request names by a path on the host. The path is a device node, or a
+//! Finds devices by a path on the host from a container's request. The path is a device node, or a
 //! symbolic link to one.
 
 use std::path::{Path, PathBuf};
@@ -8,19 +8,19 @@ use super::{Device, Presence};
 use crate::host::{Entry, HostView};
 use crate::name::DeviceId;
 
-/// The prefix by which an item of a request is recognised as a path. No device name begins with it.
+/// The prefix of a path in a container's list of requested devices. No device name begins with it.
 const DEV_PREFIX: &str = "/dev/";
 
 /// The maximum number of devices that a message lists for a directory.
 const MAX_LISTED_DEVICES: usize = 8;
 
-/// Returns an item of a request as a path if it begins with `/dev/`, such as
-/// `/dev/bus/usb/001/004`. Returns `None` for any other item, which is the name of a device.
+/// Returns `text` as a path if it begins with `/dev/`, such as `/dev/bus/usb/001/004`. `text` is
+/// one entry in a container's list of requested devices. Any other text is the name of a device.
 pub fn parse_dev_path(text: &str) -> Option<&Path> {
     text.starts_with(DEV_PREFIX).then_some(Path::new(text))
 }
 
-/// The result of looking up a path with which a request names devices.
+/// The result of looking up a path by which a container requests devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathTarget {
     /// The path leads to a device node. These devices have the node.
@@ -36,14 +36,15 @@ pub enum PathTarget {
     NoDevice(String),
 }
 
-/// An index of device nodes by their paths on the host, for requests that name a device by a path.
+/// The device nodes of a class by their paths on the host. With it, a container can request a
+/// device by a path instead of a name.
 pub(super) struct NodePaths<'a> {
     host: &'a dyn HostView,
-    /// Two entries for each node: one with its path in the class file, and one with this path after
-    /// symbolic links are resolved.
+    /// There are two entries for each node: one with its path in the class file, and one with the
+    /// same path after its symbolic links are resolved.
     entries: Vec<DevicePath>,
-    /// The links to nodes that the class names, each with its device, for messages about a
-    /// directory.
+    /// The symbolic links to nodes that the class file lists, each with its device. They are used
+    /// only for messages, if a container requests a directory.
     links: Vec<(PathBuf, DeviceId)>,
 }
 
@@ -127,8 +128,8 @@ impl<'a> NodePaths<'a> {
         }
     }
 
-    /// Returns the ids of the devices with a node in `directory`, at most
-    /// [`MAX_LISTED_DEVICES`], as text for a message.
+    /// Returns the ids of the devices that have a node or a link below `directory`, as text for a
+    /// message. Lists at most [`MAX_LISTED_DEVICES`] ids, and then `and others`.
     fn list_devices_below(&self, directory: &Path) -> String {
         let mut ids: Vec<&str> = Vec::new();
         let entries = self.entries.iter().map(|entry| (&entry.path, &entry.id));

@@ -13,9 +13,9 @@ use crate::host::{Entry, HostView};
 use crate::ownership::OwnershipError;
 use crate::template::Attributes;
 
-/// Looks up the nodes that one entry of `nodes` describes: one node, or one for each path that
-/// matches `for_each`. If `is_optional` is set, none of them is required. The hook refuses a
-/// container if a required node is missing.
+/// Looks up the nodes of one entry of `nodes` in the class file. An entry has one node, or one for
+/// each path that matches its `for_each`. The hook refuses a container if a required node is
+/// missing. With `is_optional`, no node is required.
 pub(super) fn find_nodes(
     spec: &class::Node,
     attributes: &Attributes,
@@ -44,8 +44,9 @@ fn find_node(
                 host_file.map(|host_file| host_file.entry),
                 Some(Entry::Device(_))
             ),
-            // The look-up failed, so there may be a node at the preferred path. The next path could
-            // be the node of another device, so it is not tried, and the error is reported.
+            // The look-up failed, so the node may exist. The next path is not tried, because it
+            // could be the node of another device. `look_up_number` below looks up this path again
+            // and keeps the error.
             Err(OwnershipError::Open { .. }) => true,
             Err(_) => false,
         };
@@ -73,8 +74,9 @@ fn find_node(
         if driver.is_some() {
             number = look_up_number(&path, false, host);
         }
-        // A node is created only if there is nothing at the path. If there is a file of another
-        // type, the container is refused, and the administrator has to remove the file.
+        // The hook creates a node in the container only if the host has nothing at the path. If
+        // there is a file of another type, the hook refuses the container, and the administrator
+        // has to remove the file.
         let is_absent = matches!(host.entry(&path), Ok(None));
         if let (Some(driver), Some(node_creation), true) = (&driver, &spec.node_creation, is_absent)
         {
@@ -100,9 +102,8 @@ fn find_node(
             }
         }
     }
-    // If the class file names a group that is not known on the host, the container does not get the
-    // node. With another group, such as that of the host's node or root's, the wrong users could
-    // open the node.
+    // A node whose group cannot be found on the host is unusable. With another group, such as
+    // root's or that of the host's node, the wrong users in the container could open it.
     if let (Some(error), Presence::Found(_)) = (group_error, &number) {
         number = Presence::Unusable(format!("{}: {error}", path.display()));
     }
@@ -121,8 +122,8 @@ fn find_node(
     })
 }
 
-/// Looks up a device node at a given path, without an entry of `nodes`. It is not an error if the
-/// host does not have the node.
+/// Looks up a device node whose path comes from a list file and not from `nodes` of a class. It is
+/// not an error if the host does not have the node.
 pub(super) fn find_optional_node(path: PathBuf, host: &dyn HostView) -> FoundNode {
     FoundNode {
         number: look_up_number(&path, true, host),

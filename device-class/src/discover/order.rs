@@ -7,13 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Device, Inventory};
 use crate::name::DeviceId;
 
-/// The key by which devices are sorted. Its fields are: whether the index is not a number; the
-/// index as a number; the length and the text of the index; the length and the text of the id.
+/// The key by which devices are sorted. The fields are compared one after the other: whether the
+/// index is not a number, the index as a number, length and text of the index, length and text of
+/// the id.
 type SortKey = (bool, Option<u64>, Option<(usize, String)>, (usize, String));
 
 /// Returns the sort key of a device. Devices are sorted by index, and those with the same index by
-/// id. Indexes that are numbers are compared as numbers. Of two other texts the shorter one comes
-/// first, so that `port9` comes before `port10`.
+/// id. Numeric indexes come first, in the order of their values. Of two other texts the shorter one
+/// comes first, so that `port9` comes before `port10`.
 fn sort_key(device: &Device) -> SortKey {
     let index = device.index.as_ref();
     let number = index.and_then(|index| index.parse::<u64>().ok());
@@ -45,9 +46,9 @@ pub(super) fn sort_devices(devices: &mut [Device]) {
     });
 }
 
-/// Sets the index of each device to its position in the sorted list. A partition gets the index of
-/// its whole device, and an alias that consists of this index and the partition's number among the
-/// partitions, such as `0:1`.
+/// Sets the index of each device to its position in the sorted list, from 0. A partition gets the
+/// index of its whole device, and an alias such as `0:1`: this index and the number of the
+/// partition, from 0.
 pub(super) fn number_devices(devices: &mut [Device]) {
     let mut device_count = 0;
     let mut previous_device: Option<(DeviceId, usize)> = None;
@@ -70,9 +71,9 @@ pub(super) fn number_devices(devices: &mut [Device]) {
     }
 }
 
-/// Removes devices that are divided into partitions from `devices`, because only the partitions are
-/// offered. Returns two lists: the removed devices that a request may still name, and those that no
-/// request may name.
+/// Removes devices that are divided into partitions from `devices`, because containers normally get
+/// only the partitions. The first returned list has the removed devices that a container may still
+/// request. The second list has those that no container may request.
 pub(super) fn take_divided_devices(devices: &mut Vec<Device>) -> (Vec<Device>, Vec<Device>) {
     let parts = devices.iter();
     let divided_ids =

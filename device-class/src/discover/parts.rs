@@ -18,11 +18,11 @@ use crate::template::{Attributes, Template};
 #[derive(Debug, Clone)]
 pub struct DeviceDivision {
     pub whole_device: Device,
-    /// The amount that the whole device has of each counter: of its slots, and of the counters that
-    /// the class file describes. The partitions use up these amounts.
+    /// The counters of the whole device and their amounts, for example of memory. The partitions
+    /// share these amounts. Each slot of the device is also a counter, with the amount 1.
     pub counters: BTreeMap<String, u64>,
-    /// The partitions that the device can have. Some of them can exist at the same time if the sums
-    /// of their counters do not exceed the counters of the device.
+    /// The partitions that the device can have. Several of them can exist at the same time if
+    /// together they consume no more of any counter than the device has.
     pub parts: Vec<PossiblePart>,
 }
 
@@ -30,12 +30,12 @@ pub struct DeviceDivision {
 pub struct PossiblePart {
     pub profile: String,
     pub slots: Range<u16>,
-    /// The amount that the partition uses up of each counter of the whole device.
+    /// The amount of each counter of the whole device that the partition consumes.
     pub consumed_counters: BTreeMap<String, u64>,
     /// The device id of the partition. `None` if the partition does not exist now.
     pub existing_id: Option<DeviceId>,
-    /// Whether all partitions with this profile are created in one operation, and removed in one
-    /// operation, instead of one by one.
+    /// Whether one operation creates all partitions with this profile, and one operation removes
+    /// all of them. Otherwise they are created and removed one by one.
     pub is_grouped: bool,
     /// The steps that create the partition, in this order.
     pub creation_steps: Vec<Step>,
@@ -48,8 +48,8 @@ pub struct PossiblePart {
 /// A step to create or remove a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Runs a program of the host. `command` is its path and arguments. `library_path` has the
-    /// directories with its libraries that are not in the host's ld.so.cache.
+    /// Runs a program of the host. `command` is its path and arguments. `library_path` has
+    /// directories with libraries that the program needs and the host's ld.so.cache does not list.
     Run {
         command: Vec<String>,
         library_path: Vec<PathBuf>,
@@ -81,9 +81,8 @@ impl<E: std::error::Error> From<E> for DivisionError {
     }
 }
 
-/// Returns the devices of the inventory that can be divided, or are already divided, into
-/// partitions. Also returns a warning for each device that cannot be divided as the class file
-/// describes.
+/// Returns the devices that can be divided into partitions, or that are already divided. Also
+/// returns a warning for each device that cannot be divided as the class file describes.
 pub fn list_divisible_devices(
     class: &DeviceClass,
     inventory: &Inventory,
@@ -115,8 +114,8 @@ pub fn list_divisible_devices(
     (divisions, warnings)
 }
 
-/// Computes the partitions into which `whole_device` can be divided, and the counters that limit
-/// which of them can exist at the same time.
+/// Computes the partitions into which `whole_device` can be divided. Also computes the counters,
+/// which limit the partitions that can exist at the same time.
 fn compute_division(
     class: &DeviceClass,
     whole_device: &Device,
@@ -200,9 +199,9 @@ fn compute_division(
     })
 }
 
-/// Returns the attributes of each profile that a `[[parts]]` table describes. They include the
-/// attributes of the whole device. If the table has the key `each`, which names a driver property,
-/// there is one profile for each value of the property.
+/// Returns one set of attributes for each profile of a `[[parts]]` table. A set includes the
+/// attributes of the whole device. Usually a table has one profile. With the key `each`, which
+/// names a driver property, the table has one profile for each value of the property.
 fn list_profile_attributes(
     spec: &PartProfile,
     whole_device: &Device,
@@ -225,9 +224,8 @@ fn list_profile_attributes(
         .collect())
 }
 
-/// Returns the possible partitions with one profile: one for each placement (first slot). Also
-/// reads the amounts of the whole device from `has` of the profile's table, and adds them to
-/// `counters`.
+/// Returns the possible partitions with one profile: one for each first slot (placement). Also adds
+/// the amounts in `has` of the `[[parts]]` table to `counters`, the counters of the whole device.
 fn list_parts_of_profile<'a>(
     class: &DeviceClass,
     spec: &PartProfile,
@@ -345,11 +343,11 @@ fn fill_steps(
     Ok(steps)
 }
 
-/// Adds counters for profiles with `together`, so that the scheduler never allocates partitions of
-/// two profiles at the same time. Returns the new counters. Each partition gets a counter of its
-/// own and uses up all of it, while each partition of another profile uses up one unit of it. The
-/// profile with the most partitions gets no counters, because the counters of the other profiles
-/// already exclude it.
+/// Adds counters to profiles with `together`, so that the scheduler never allocates partitions of
+/// two profiles at the same time. Each partition gets a counter of its own and consumes all of it.
+/// Each partition of another profile consumes one unit of the same counter, so only one of the two
+/// can be allocated. The profile with the most partitions needs no counters, because those of the
+/// other profiles exclude it. Returns the new counters.
 fn add_exclusion_counters(
     profiles: &mut [Vec<PossiblePart>],
 ) -> Result<BTreeMap<String, u64>, DivisionError> {

@@ -12,8 +12,9 @@ use crate::ownership::OwnershipError;
 use crate::pattern::PathPattern;
 use crate::template::Attributes;
 
-/// Returns one set of attributes for each path that matches the pattern: `attributes` together with
-/// the captures from the path. Without a pattern, returns only `attributes`.
+/// Returns one set of attributes for each path that matches the pattern: `attributes`, and the
+/// values that captures such as `{name}` take from the path. Without a pattern, returns only
+/// `attributes`.
 pub(super) fn list_attribute_sets<'a>(
     pattern: Option<&PathPattern>,
     attributes: &'a Attributes,
@@ -55,8 +56,8 @@ pub(super) fn fill_both_paths(
 }
 
 /// Looks up a path on the host. `convert` returns a value if the file has the expected type, and
-/// `None` otherwise. `expected_type` names this type in messages. The path is not used if users
-/// other than root can create a file there.
+/// `None` otherwise. `expected_type` names this type in messages. A path is refused if users other
+/// than root can decide which file is there.
 pub(super) fn look_up_path<T>(
     path: &Path,
     is_optional: bool,

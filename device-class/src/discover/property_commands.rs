@@ -11,9 +11,9 @@ use crate::template::Attributes;
 /// The maximum number of times that one program is run. Further paths and properties are ignored.
 const MAX_PROGRAM_RUNS: usize = 64;
 
-/// Returns the command lines of a program: one for each path that matches `path_pattern`, or one
-/// for each value of `input_property_key`, or a single one if the program has neither key. With
-/// each command line, returns the attributes that were filled into it. `properties` are the driver
+/// Returns the command lines of a program, each with the attributes that were filled into it. There
+/// is one for each path that matches `path_pattern`, or one for each value of the property
+/// `input_property_key`. A program with neither key is run once. `properties` are the driver
 /// properties that earlier programs have reported.
 pub fn build_property_commands(
     program: &PropertyProgram,

@@ -7,16 +7,17 @@ use crate::host::HostView;
 use crate::pattern::{Component, PathPattern};
 use crate::template::Attributes;
 
-/// A path that matches a pattern. The attributes are those that were already known and those that
-/// the pattern captures from the path.
+/// A path that matches a pattern. The attributes include those that were known before the search,
+/// and those that the pattern captures from the path.
 #[derive(Debug, Clone)]
 pub(super) struct Match {
     pub(super) path: PathBuf,
     pub(super) attributes: Attributes,
 }
 
-/// Returns the existing paths that match a pattern, sorted by the captured values, numbers by their
-/// value, and then by name. Stops after `limit` paths. `attributes` are filled into the pattern.
+/// Returns the existing paths that match a pattern, at most `limit`. The paths are sorted by the
+/// values that the pattern captures, and then by name; `{name:number}` is compared as a number. A
+/// capture whose value is in `attributes` matches only this value.
 pub(super) fn find_matches(
     pattern: &PathPattern,
     attributes: &Attributes,
@@ -53,9 +54,9 @@ fn add_descendant_matches(
                 .unwrap_or_default(),
         );
         let path = parent.path.join(name);
-        // If the name of the component is fixed, the directory is not listed. Only the last
-        // component of a pattern is looked up: if a directory on its path is missing, this look-up
-        // fails too.
+        // Only one name is possible, so the directory is not listed. Only the last component of a
+        // pattern is looked up, because this look-up also fails if a directory on its path is
+        // missing.
         let exists = || matches!(host.entry(&path), Ok(Some(_))) || host.is_link(&path);
         if remaining_components.is_empty() && !exists() {
             return Ok(());

@@ -11,7 +11,7 @@ use crate::class::{
 use crate::name::{AttributeName, DeviceId, ResourceName};
 use crate::template::{Attributes, Template};
 
-/// The suffix with which the name of a resource says that its devices are shared, such as
+/// The end of a resource's name that tells users that its devices are shared, such as
 /// `vendor.example/npu.shared`.
 const SHARED_RESOURCE_SUFFIX: &str = ".shared";
 
@@ -37,10 +37,11 @@ pub(super) fn fill_replica_count(
     }
 }
 
-/// Returns the attributes with which the labels of the node are filled in: those of the device;
-/// `replicas`, how many containers may have the device at once; `shared`, which is `true` if more
-/// than one may; and `shared_suffix`, which is `-SHARED` if more than one may, and empty otherwise.
-/// The suffix is also empty if the name of the resource already says that the device is shared.
+/// Returns the attributes for the labels of the Kubernetes node: those of the device, its
+/// `resource`, and three about sharing. `replicas` is the number of containers that may have the
+/// device at once. `shared` is `true` if this number is greater than 1, and `false` otherwise.
+/// `shared_suffix` is `-SHARED` if the device is shared and the name of the resource does not say
+/// so, and empty otherwise.
 pub fn list_label_attributes(device: &Device) -> Attributes {
     let replicas = device.replicas.unwrap_or(1);
     let is_named_shared = device.resource.as_str().ends_with(SHARED_RESOURCE_SUFFIX);
@@ -65,8 +66,8 @@ pub fn list_label_attributes(device: &Device) -> Attributes {
     attributes
 }
 
-/// Combines devices into one device as `[sharing]` of the class describes: all devices of a
-/// resource, or those with the same value of `combine_by`.
+/// Combines several devices into one device, as `[sharing]` of the class describes. These are
+/// either all devices of a resource, or all with the same value of `combine_by`.
 pub(super) fn combine_devices(sharing: &Sharing, inventory: &mut Inventory) {
     match &sharing.combination_key {
         Some(template) => combine_devices_with_key(template, inventory),
@@ -88,8 +89,8 @@ fn combine_by_resource(inventory: &mut Inventory) {
         match combined_devices.get_mut(&device.resource) {
             Some(combined_device) => add_member(combined_device, device),
             None => {
-                // A resource's name without the domain is always a valid id, because it is not
-                // longer than an id may be. The id of a shared device is shortened if needed.
+                // This fails only for an empty name, which no resource has. A name that is too long
+                // for the id of a shared device is shortened.
                 let id = DeviceId::shared_from_hardware(resource_name_without_domain(&device));
                 let mut combined_device =
                     new_empty_combined_device(id.unwrap_or_else(|_| device.id.clone()), &device);
@@ -105,7 +106,7 @@ fn combine_by_resource(inventory: &mut Inventory) {
 }
 
 /// Combines devices that have the same resource and the same value of `template` into one device.
-/// The combined devices are in the order of their first members, and are numbered from 0.
+/// The combined devices keep the order of their first members. Their indexes are numbers from 0.
 fn combine_devices_with_key(template: &Template, inventory: &mut Inventory) {
     let mut combined_devices: Vec<Device> = Vec::new();
     for device in inventory.devices.drain(..) {
@@ -174,8 +175,9 @@ fn new_empty_combined_device(id: DeviceId, first_member: &Device) -> Device {
     }
 }
 
-/// Adds a device to a combined device that is healthy if at least one of its member devices is
-/// healthy. The names of every member are added, but nodes and files only of healthy members.
+/// Adds `member` to a combined device, which becomes healthy if at least one member is healthy. The
+/// id and the aliases of every member are added as aliases. Nodes and files are added only from
+/// healthy members.
 fn add_member(combined_device: &mut Device, member: Device) {
     combined_device.aliases.push(member.id.to_string());
     combined_device.aliases.extend(member.aliases);
@@ -197,8 +199,8 @@ fn add_member(combined_device: &mut Device, member: Device) {
     );
 }
 
-/// Adds those new values that the list does not contain. Members of a combined device may have
-/// nodes and files in common.
+/// Adds each new value that the list does not contain yet. Members of a combined device may have
+/// the same nodes and files, which a container must get only once.
 fn add_missing_values<T: PartialEq>(values: &mut Vec<T>, new_values: Vec<T>) {
     for value in new_values {
         if !values.contains(&value) {

@@ -1,5 +1,5 @@
 //! Finds the candidates of one `[[discover]]` table: the paths on the host that match its pattern,
-//! with their attributes.
+//! each with its attributes. A candidate becomes a device if it meets the conditions of the table.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -30,7 +30,8 @@ impl fmt::Display for Candidate {
     }
 }
 
-/// The candidates that are not devices because they do not meet a condition of `require`.
+/// The paths that match a pattern of `[[discover]]` but do not meet a condition of `require`, so
+/// that they are not devices.
 #[derive(Debug, Clone, Default)]
 pub struct RefusedCandidates {
     pub count: usize,
@@ -52,9 +53,9 @@ impl RefusedCandidates {
     }
 }
 
-/// Finds the candidates of one `[[discover]]` table. A match that does not meet a condition is
-/// added to `refused_candidates`. If the attributes of a match cannot be read, the match is left
-/// out with a warning.
+/// Finds the candidates of one `[[discover]]` table that meet its conditions. A path that does not
+/// meet a condition is added to `refused_candidates`. A path whose attributes cannot be read is
+/// left out with a warning.
 pub(super) fn find_candidates(
     source: &Source,
     host_attributes: &Attributes,
@@ -200,8 +201,8 @@ fn describe_unmet_condition(condition: &Condition, attributes: &Attributes) -> S
     }
 }
 
-/// Returns the end of a message about an unexpected value: the values that were expected. Returns
-/// an empty text for `NoneOf`, because the message already contains the refused value.
+/// Returns the end of a message about an unexpected value, such as ", not `1` or `2`". For `NoneOf`
+/// it is empty, because the message already contains the refused value.
 pub(super) fn describe_expected_values(expected: &Expectation) -> String {
     match expected {
         Expectation::OneOf(values) => format!(", not `{}`", values.join("` or `")),
@@ -209,8 +210,8 @@ pub(super) fn describe_expected_values(expected: &Expectation) -> String {
     }
 }
 
-/// Returns whether a candidate with these attributes meets a condition. It does not if the
-/// condition uses an attribute that the candidate does not have.
+/// Returns whether a candidate with these attributes meets a condition. A condition about an
+/// attribute that the candidate lacks is not met.
 pub(super) fn is_condition_met(
     condition: &Condition,
     attributes: &Attributes,

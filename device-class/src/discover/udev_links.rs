@@ -1,5 +1,6 @@
-//! Finds the symbolic links to device nodes that udev has made, in udev's database of the host. A
-//! search in `/dev` would need more time, because it has to read each of its directories.
+//! Finds the symbolic links that udev has created to device nodes. Reads them from udev's database
+//! in /run/udev/data of the host. A search in `/dev` would take longer, because it would have to
+//! read each directory there.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -13,8 +14,8 @@ use crate::host::{HostView, MAX_ATTRIBUTE_BYTES};
 /// ten.
 const MAX_LINKS: usize = 64;
 
-/// Adds udev's links to the nodes of the devices that `requested_devices` selects, or of all
-/// devices of the inventory if it is `None`.
+/// Adds udev's links to the nodes of the devices that `requested_devices` selects. `None` selects
+/// all devices of the inventory.
 pub(super) fn add_device_links(
     class: &DeviceClass,
     inventory: &mut Inventory,
@@ -51,8 +52,8 @@ pub(super) fn add_node_links(nodes: &mut [FoundNode], host: &dyn HostView) {
     }
 }
 
-/// Returns udev's links to a node. A link that udev has meanwhile removed, or given to another
-/// node, is left out.
+/// Returns udev's links to a node. Leaves out a link that does not exist any more, or that now
+/// leads to another node.
 fn find_udev_links(node: &FoundNode, host: &dyn HostView) -> Vec<PathBuf> {
     let Presence::Found(number) = node.number else {
         return Vec::new();
@@ -62,7 +63,7 @@ fn find_udev_links(node: &FoundNode, host: &dyn HostView) -> Vec<PathBuf> {
         DeviceKind::Character => 'c',
     };
     let path = format!("/run/udev/data/{prefix}{}:{}", number.major, number.minor);
-    // Without udev, as on a host with mdev, there is no database.
+    // A host without udev, for example one with mdev, has no such file. Then the node has no links.
     let bytes = host.read(Path::new(&path), MAX_ATTRIBUTE_BYTES);
     let text = String::from_utf8(bytes.unwrap_or_default()).unwrap_or_default();
     let links = text.lines().filter_map(|line| line.strip_prefix("S:"));

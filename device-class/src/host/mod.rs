@@ -1,4 +1,5 @@
-//! The interface through which a scan reads the files of a host: the real host, or a recorded one.
+//! The interface through which a scan reads the files of a host. The host is the real one, or one
+//! that was recorded in a text file.
 
 mod groups;
 mod real;
@@ -26,9 +27,9 @@ pub const MAX_ATTRIBUTE_BYTES: usize = 64 * 1024;
 /// The maximum size in bytes of an ld.so.cache that is read.
 pub const MAX_LD_CACHE_BYTES: usize = 64 << 20;
 
-/// Read-only access to the files of a host. All paths are absolute, as programs on the host use
-/// them. If the host's root directory is mounted at another path, the implementation adds that
-/// path.
+/// Read-only access to the files of a host. All paths are absolute paths as programs on the host
+/// see them. If the host's root directory is mounted at another path, as in a pod, the
+/// implementation puts that path in front.
 pub trait HostView {
     /// Returns the type of the file at `path`, following symbolic links. Returns `None` if there is
     /// no file.
@@ -44,8 +45,8 @@ pub trait HostView {
     /// not exist counts as empty.
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
 
-    /// Returns those names in a directory that `is_match` accepts, in no particular order. A
-    /// recorded host contains only these names, because the others do not influence the scan.
+    /// Returns the names in a directory that `is_match` accepts, in no particular order. A
+    /// recording of a host stores only these names, because the others do not influence the scan.
     fn list_matching(
         &self,
         path: &Path,
@@ -66,9 +67,8 @@ pub trait HostView {
         self.read(path, 2).is_ok_and(|bytes| bytes == b"#!")
     }
 
-    /// Returns the file at `path` so that a container can get it. Checks that only root can have
-    /// placed a file at this path, but the file may belong to another user. Returns `None` if there
-    /// is no file.
+    /// Looks up a file that a container may get. Checks that only root can have placed a file at
+    /// this path. The file itself may belong to another user. Returns `None` if there is no file.
     ///
     /// # Errors
     /// Users other than root can decide which file is at the path, or the file cannot be opened.
@@ -104,8 +104,8 @@ pub trait HostView {
     /// the group.
     ///
     /// # Errors
-    /// The file cannot be read, or does not exist. For example, it does not exist in a container
-    /// that sees only some directories of the host.
+    /// The file /etc/group cannot be read, is too large, or does not exist. For example, it does
+    /// not exist in a container that sees only some directories of the host.
     fn group_id(&self, name: &str) -> io::Result<Option<u32>> {
         let bytes = self.read(Path::new(GROUP_FILE_PATH), groups::MAX_GROUP_FILE_BYTES)?;
         if bytes.len() == groups::MAX_GROUP_FILE_BYTES {
@@ -144,8 +144,8 @@ pub trait HostView {
     /// ld.so.cache exists, but cannot be read or is invalid.
     fn has_library_cache(&self) -> io::Result<bool>;
 
-    /// Opens the directory at `path` as a root directory of its own. A driver that is installed in
-    /// a container has such a root directory.
+    /// Returns a view in which the directory at `path` is the root directory. A driver that is
+    /// installed in a container has such a root directory for its libraries and programs.
     ///
     /// # Errors
     /// There is no directory at `path`.

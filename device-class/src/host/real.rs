@@ -25,9 +25,9 @@ use crate::ownership::{self, OwnershipError, Tree, TreeFile};
 /// A [`HostView`] of the real files below a root directory. If the root is not `/`, an absolute
 /// symbolic link is resolved inside the root.
 ///
-/// A value is a snapshot for one scan: it keeps the names in directories, and the files for
-/// containers, as it has read them first. After something has changed the host, such as a program
-/// that may load a driver, the host must be opened again.
+/// A value is for one scan: it caches the names in directories and the files for containers after
+/// the first look-up. After a change of the host, for example by a program that may load a driver,
+/// the caller must create a new value with [`RealHost::open`].
 #[derive(Debug)]
 pub struct RealHost {
     root: PathBuf,
@@ -36,12 +36,12 @@ pub struct RealHost {
     ld_cache: OnceCell<Option<LdCache>>,
     /// Opens the files that containers get, and checks which users can have placed them there.
     tree: Tree,
-    /// A cache of the files that were found in `tree`. `None` means that there is no file. A class
-    /// file may name a library several times, for example by its soname and by a pattern, and a
-    /// file that was found may be read next.
+    /// A cache of the files that were looked up in `tree`. `None` means that there is no file. The
+    /// cache is useful because a file is often looked up twice: a class may name a library by its
+    /// soname and by a pattern, or a scan reads a file after it has found it.
     found_files: RefCell<HashMap<PathBuf, Option<Arc<TreeFile>>>>,
-    /// A cache of the names in the directories that were listed. Several templates of a class use
-    /// the names in a directory of each device.
+    /// A cache of the names in the directories that were listed. Several path patterns of a class
+    /// often search the same directory.
     listed_names: RefCell<HashMap<PathBuf, Vec<String>>>,
 }
 
@@ -77,7 +77,8 @@ impl RealHost {
         self.open_at(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK)
     }
 
-    /// Converts a path of this process, with symbolic links resolved, to a path inside the root.
+    /// Converts a path as this process sees it to a path inside the root. The symbolic links in the
+    /// path must be resolved.
     fn path_in_root(&self, real_path: &Path) -> io::Result<PathBuf> {
         if self.root_dir.is_none() {
             return Ok(real_path.into());
@@ -96,8 +97,8 @@ impl RealHost {
         }
     }
 
-    /// Finds a file for a container, and checks which users can have placed it there. Returns
-    /// `None` if there is no file.
+    /// Finds a file for a container. Fails if users other than root can have placed it there.
+    /// Returns `None` if there is no file.
     fn find_tree_file(&self, path: &Path) -> Result<Option<Arc<TreeFile>>, OwnershipError> {
         if let Some(file) = self.found_files.borrow().get(path) {
             return Ok(file.clone());
@@ -117,8 +118,8 @@ impl RealHost {
         }
         let cache = match self.open_for_reading(Path::new("/etc/ld.so.cache")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            // If ld.so.cache cannot be read, this must be an error. If it counted as empty, the
-            // host would seem to have no libraries.
+            // An ld.so.cache that cannot be read is an error. If it counted as empty, the host
+            // would seem to have no libraries.
             result => {
                 let bytes = read_regular(result?, MAX_LD_CACHE_BYTES)?;
                 let cache = LdCache::parse(&bytes);
@@ -224,8 +225,8 @@ impl HostView for RealHost {
             match entry.file_name().to_str() {
                 Ok("." | "..") => {}
                 Ok(name) => names.push(name.to_owned()),
-                // Of all names in /sys, only that of a network interface can be invalid UTF-8. Such
-                // an interface cannot be used, but its name is returned so that a message can show
+                // In /sys only the name of a network interface can be invalid UTF-8. Such an
+                // interface cannot be used, but its name is returned, so that a message can show
                 // it.
                 Err(_) if path.starts_with("/sys") => {
                     names.push(entry.file_name().to_string_lossy().into_owned());
@@ -242,8 +243,9 @@ impl HostView for RealHost {
         if path.starts_with("/sys") || path.starts_with("/proc") {
             return read_regular(self.open_for_reading(path)?, limit);
         }
-        // A container may get a copy of the content, so the owner of the file is checked as for the
-        // files that containers get.
+        // Outside of /sys and /proc, a user other than root may have created the file, and a
+        // container may get a copy of its content. So the same checks apply as for a file that a
+        // container gets as a mount.
         let tree_file = self.find_tree_file(path).map_err(to_io_error)?;
         let tree_file = tree_file.ok_or(nix::Error::ENOENT)?;
         let file = tree_file.open_for_reading().map_err(to_io_error)?;

@@ -37,7 +37,8 @@ pub(super) type LibraryPaths = BTreeMap<(String, ProgramAbi), Vec<PathBuf>>;
 pub(super) enum RecordedEntry {
     Link(PathBuf),
     Content(Vec<u8>),
-    /// A file of which only the type is recorded and not the content, such as a device node.
+    /// A file without content in the recording, such as a device node or a directory. Only its type
+    /// is known.
     TypeOnly(Entry),
 }
 
@@ -143,8 +144,8 @@ impl RecordedHost {
         self.tree.insert(path, entry);
     }
 
-    /// Resolves all symbolic links in a path. It is not an error if a component of the path does
-    /// not exist.
+    /// Resolves all symbolic links in a path. A component of the path may be missing. More than
+    /// [`MAX_LINKS`] links are an error (`ELOOP`), as in the kernel.
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
         let mut link_count = 0;
         let mut resolved_path = PathBuf::from("/");
@@ -256,8 +257,9 @@ impl HostView for RecordedHost {
         Ok(paths.cloned().unwrap_or_default())
     }
 
-    /// Recorded libraries come from the cache, so a recording with libraries has a cache. A
-    /// recording with /usr/lib and without libraries is of a host that has no cache.
+    /// Recorded libraries come from ld.so.cache, so a host with recorded libraries has a cache. A
+    /// host with /usr/lib and without recorded libraries has none. A recording without /usr/lib
+    /// does not show this, so a cache is assumed.
     fn has_library_cache(&self) -> io::Result<bool> {
         Ok(self.entry(Path::new("/usr/lib"))?.is_none() || !self.libraries.is_empty())
     }

@@ -17,8 +17,8 @@ use crate::ownership::OwnershipError;
 /// that were read.
 pub struct Recording<'a> {
     view: HostViewCow<'a>,
-    /// The path that the root directory of `view` has in the recorded host: `/`, or that of a
-    /// driver root.
+    /// The path of the root directory of `view` in the recorded host. It is `/`, or the path of a
+    /// directory in which a driver is installed.
     root: PathBuf,
     recorded_files: Rc<RefCell<RecordedFiles>>,
 }
@@ -30,7 +30,7 @@ struct RecordedFiles {
     /// The libraries in ld.so.cache. The key is the root directory that has this cache: `/` or a
     /// driver root.
     libraries: BTreeMap<PathBuf, LibraryPaths>,
-    /// The paths that are already recorded, so that the links on a path are followed only once.
+    /// The paths that are already recorded. The links on such a path are not followed again.
     recorded_paths: BTreeSet<PathBuf>,
 }
 
@@ -100,9 +100,8 @@ impl<'a> Recording<'a> {
     }
 }
 
-/// Returns whether a path is below the directory of a process in /proc, to which links such as
-/// /dev/fd lead. Files there are not recorded, because they describe a process, not the host's
-/// devices.
+/// Returns whether a path is below the directory of a process in /proc. Links such as /dev/fd lead
+/// there. Files there are not recorded, because they describe a process and not the host's devices.
 fn is_process_path(path: &Path) -> bool {
     let Ok(relative_path) = path.strip_prefix("/proc") else {
         return false;
@@ -158,8 +157,8 @@ impl HostView for Recording<'_> {
         Ok(bytes)
     }
 
-    /// Returns whether the file is a script. For a script, its first bytes are recorded. The
-    /// content of other programs is not recorded.
+    /// Returns whether the file is a script. The two first bytes of a script are recorded, so that
+    /// the recorded host gives the same answer. The content of other programs is not recorded.
     fn is_script(&self, path: &Path) -> bool {
         self.record_path(path);
         self.view.is_script(path) && self.read(path, 2).is_ok()

@@ -4,8 +4,7 @@ use std::ops::Deref;
 
 use super::HostView;
 
-/// A borrowed [`HostView`], or an owned one of a driver root, as [`HostView::open_driver_root`]
-/// returns it.
+/// A borrowed [`HostView`], or an owned one that [`HostView::open_driver_root`] has returned.
 pub enum HostViewCow<'a> {
     Borrowed(&'a dyn HostView),
     Owned(Box<dyn HostView + 'a>),

@@ -5,10 +5,11 @@
 //! section 16  tag u32 | flags u32, 0 | offset u32 | size u32     `count` times
 //! ```
 //!
-//! The offset of a section counts from the first byte of the file. Two tags are known. Section 0 is
-//! the generator's text. Section 1 lists the `glibc-hwcaps` subdirectories, as an array of string
-//! offsets. These offsets are replaced by the names here, and are computed again when the cache is
-//! written, because the strings move.
+//! The offset of a section counts from the first byte of the file. Two tags are known. The section
+//! with tag 0 is a text with the name and version of the program that wrote the cache. The section
+//! with tag 1 lists the `glibc-hwcaps` subdirectories, as an array of string offsets. The parser
+//! replaces these offsets by the names. They are computed again when the cache is written, because
+//! the strings move.
 //!
 //! A section with any other tag is dropped. It may contain offsets of strings, which would be wrong
 //! after the strings have moved. The loader skips tags that it does not know, so the result is the
@@ -44,9 +45,9 @@ pub(super) struct Extensions {
 /// Parses the extensions of a cache. `file` is the whole file. `image` is the rest of the file from
 /// the header of the newer format on.
 ///
-/// Returns an error for extensions that the loader refuses, and ignores those that it ignores: a
-/// table of subdirectories that is not aligned, and all sections with the same tag except the last
-/// one.
+/// Returns an error for extensions that the loader refuses. Ignores those that the loader ignores:
+/// a table of subdirectories that is not aligned to 4 bytes, and of several sections with the same
+/// tag all except the last one.
 pub(super) fn parse(file: &[u8], image: Image<'_>) -> Result<Extensions, LdCacheError> {
     const OUTSIDE_FILE_ERROR: LdCacheError =
         LdCacheError::BadExtension("the directory is outside the file");

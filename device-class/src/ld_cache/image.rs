@@ -1,4 +1,5 @@
-//! Reads numbers and strings of a cache file, whose offsets are not trusted.
+//! Reads numbers and strings of a cache file. The file may come from an untrusted image, so each
+//! offset is checked.
 
 use std::ffi::CStr;
 

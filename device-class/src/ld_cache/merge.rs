@@ -5,10 +5,10 @@ use std::cmp::Ordering;
 use super::{Abi, Entry, Flags, LdCache, NewEntry, soname_cmp};
 
 impl LdCache {
-    /// Returns a cache with the libraries `injected`, for programs of `abi`, and those entries of
-    /// `existing` that they do not replace. An entry is replaced if it has the same ABI and, in the
-    /// loader's comparison, the same soname. Variants of the entry for certain processors (hardware
-    /// capabilities) are also replaced, because the loader would prefer them.
+    /// Returns a cache with the libraries `injected` for programs of `abi`, and the remaining
+    /// entries of `existing`. An injected library replaces an entry with the same ABI and, in the
+    /// loader's comparison, the same soname. It also replaces variants of the entry for certain
+    /// processors (hardware capabilities), because the loader would prefer them.
     ///
     /// The result is sorted as the loader expects it. If two injected libraries have the same
     /// soname, only the first is added, because the loader would never use the second. Merging the

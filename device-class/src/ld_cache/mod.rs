@@ -43,12 +43,12 @@ pub use abi::{Abi, Flags};
 pub use error::LdCacheError;
 pub use order::soname_cmp;
 
-// These limits also bound the time of parsing and merging: an image may have any file within them.
-// `tests/work.rs` counts the work for the worst file.
+// These limits also bound the time of parsing and merging, because an untrusted image may contain
+// any file up to these limits. `tests/work.rs` counts the work for the worst file.
 
 /// The maximum size of a cache in bytes. The cache of a full desktop distribution has about 300 kB.
-/// This is also the limit for the strings of all entries together: entries may share a string, so
-/// that the parsed form of a small file could otherwise need much memory.
+/// It is also the limit for the strings of all parsed entries together. Entries of a file may share
+/// one string, so without this limit a small file could need much memory.
 pub const MAX_CACHE_BYTES: usize = 2 << 20;
 
 /// The maximum number of entries of a cache. A full desktop distribution has a few thousand.
@@ -121,7 +121,7 @@ impl NewEntry {
     ///
     /// # Errors
     ///
-    /// The soname or the path has a NUL byte, with which strings of the cache end.
+    /// The soname or the path has a NUL byte. In the cache a NUL byte ends a string.
     pub fn new(soname: impl AsRef<OsStr>, path: impl AsRef<Path>) -> Result<Self, NulError> {
         Ok(Self {
             soname: CString::new(soname.as_ref().as_bytes())?,
@@ -133,8 +133,8 @@ impl NewEntry {
 impl LdCache {
     /// Returns the entries that the loader considers for `soname` and `abi`, in the file's order.
     ///
-    /// The search is the loader's own binary search, so that it finds the same entry even in an
-    /// unsorted file. Names that differ only in leading zeros, such as `libx.so.1` and
+    /// The search is the same binary search as in the loader, so that both find the same entry even
+    /// in an unsorted file. Names that differ only in leading zeros, such as `libx.so.1` and
     /// `libx.so.01`, are equal.
     pub fn lookup(&self, soname: impl AsRef<OsStr>, abi: Abi) -> impl Iterator<Item = &Entry> {
         let compare =

@@ -14,9 +14,9 @@ use super::work;
 /// compared as C's `char`, which is signed on x86 and unsigned on ARM. Names that are equal in this
 /// comparison are the same name for the loader.
 ///
-/// Numbers wrap at 32 bits, as they do in the loader. The loader compares two numbers by
-/// subtraction, which may wrap again; this function compares them directly. The results differ only
-/// for numbers that are more than 2³¹ apart.
+/// Numbers wrap at 32 bits, as in the loader. The loader compares two numbers by subtraction, which
+/// may wrap again, but this function compares them directly. The results differ only for numbers
+/// that are more than 2³¹ apart.
 pub fn soname_cmp(a: &[u8], b: &[u8]) -> Ordering {
     // The common prefix of both names is skipped, except for digits at its end. These may be the
     // first digits of two different numbers, so they are compared.

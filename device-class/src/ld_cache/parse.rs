@@ -63,8 +63,9 @@ fn find_header(file: &[u8]) -> Result<usize, LdCacheError> {
     let end = count
         .saturating_mul(OLD_ENTRY_SIZE)
         .saturating_add(OLD_HEADER_SIZE);
-    // The header of the newer format is aligned to 8 bytes, because it contains 64-bit numbers. In
-    // a file that was written for i386, it is not aligned.
+    // The header of the newer format is aligned to 8 bytes, because its entries contain 64-bit
+    // numbers. In a file that ldconfig wrote on i386, it is not aligned, so both positions are
+    // tried.
     [end.saturating_add(7) & !7, end]
         .into_iter()
         .find(|start| {

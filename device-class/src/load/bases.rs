@@ -67,8 +67,9 @@ pub(super) fn add_bases(sources: &mut [Result<ClassSource, FileError>]) {
 }
 
 impl ClassSource {
-    /// Returns whether the content of this class and of `other` is in the index of the same
-    /// directory.
+    /// Returns whether this class is read from the class index, and its file is in the same
+    /// directory as that of `other`. Then `other` was merged with this class when the index was
+    /// written.
     fn is_indexed_beside(&self, other: &Self) -> bool {
         matches!(self.content, Content::Indexed(_)) && self.path.parent() == other.path.parent()
     }

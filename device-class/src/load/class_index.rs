@@ -1,10 +1,11 @@
 //! Reads the class index: a file in a directory of class files that has the content of each class
-//! as JSON. With it, a container without a request starts without reading the class files, and a
-//! request is understood in half the time. The installer writes the index with [`build_index`].
+//! as JSON. With the index, the hook reads no class file for a container that requests no devices.
+//! For a container with a request, it needs half the time. The installer writes the index with
+//! [`build_index`].
 //!
-//! The index replaces no class file. For each class file it has the size and times that the file
-//! had. If they differ now, or if there is no index, the class file itself is read. So an
-//! administrator can change, add and remove class files at any time.
+//! The class files are still needed. For each of them the index has the size and times of the file
+//! when the index was written. If they differ now, or if there is no index, the class file itself
+//! is read. So an administrator can change, add and remove class files at any time.
 //!
 //! The first line of the index has the version of Boathook and an entry for each class. After this
 //! line, each class has a line, whose offset is in its entry.
@@ -36,18 +37,19 @@ pub const CLASS_INDEX_NAME: &str = ".classes.json";
 /// used.
 const MAX_HEADER_BYTES: usize = 1 << 20;
 
-/// The number of bytes of an index that are read first. The first line of a release's index fits
-/// into them, so that one read is enough.
+/// The number of bytes of an index that are read first. They contain the whole first line of a
+/// release's index, so that one call of read(2) is enough.
 const FIRST_READ_BYTES: usize = 24 << 10;
 
-/// The maximum length in bytes of one class in an index. For a longer class, its file is read.
+/// The maximum length in bytes of one class in an index. A longer class is read from its class file
+/// instead.
 const MAX_CLASS_BYTES: u64 = 1 << 20;
 
 /// The first line of an index, which is JSON.
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
-    /// The version of Boathook that wrote the index. Another version may check class files by other
-    /// rules, so it does not use the index.
+    /// The version of Boathook that wrote the index. Only the same version uses the index, because
+    /// another version may check class files by other rules.
     version: String,
     classes: Vec<ClassEntry>,
 }
@@ -57,19 +59,20 @@ struct Header {
 struct ClassEntry {
     name: String,
     file: FileState,
-    /// The request variable of the class, such as `NPU_VISIBLE_DEVICES`.
+    /// The environment variable by which a container requests devices of the class, such as
+    /// `NPU_VISIBLE_DEVICES`.
     variable: String,
     /// The classes that this class extends, directly or indirectly.
     bases: Vec<String>,
-    /// The offset of the class in bytes after the first line of the index.
+    /// The offset of the class in bytes, counted from the end of the index's first line.
     offset: u64,
     /// The length of the class in bytes.
     length: u64,
 }
 
 /// The state of a class file when the index was written. The kernel sets the time of the last
-/// status change (ctime) at each change of a file. No program can set this time to another value;
-/// only the clock of the host decides it.
+/// status change (ctime) from the clock of the host at each change of a file. A program cannot set
+/// it to another value, so it shows each change of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct FileState {
     inode: u64,
@@ -144,8 +147,9 @@ impl ClassIndex {
     pub(super) fn find_class(&self, name: &ClassName, stat: &FileStat) -> Option<IndexedClass> {
         let has_name = |entry: &&ClassEntry| entry.name == name.as_str();
         let entry = self.entries.iter().find(has_name)?;
-        // The clock of a file system is coarse. A class file that was changed in the same instant
-        // in which the index was written might have been changed again in that instant.
+        // The clock of a file system advances in steps of some milliseconds. A class file that was
+        // changed in the step in which the index was written might have been changed again in the
+        // same step, and would have the same time.
         let is_older = entry.file.changed < self.write_time;
         (is_older && FileState::from_stat(stat) == Some(entry.file)).then(|| IndexedClass {
             directory: Arc::clone(&self.directory),
@@ -188,8 +192,8 @@ impl IndexedClass {
         &self.entry.bases
     }
 
-    /// Reads the class. It is not validated again: the version of Boathook that wrote the index did
-    /// this, and it is the version of this program. Returns `None` if the index is damaged.
+    /// Reads the class. The class is not validated again, because the same version of Boathook did
+    /// this when it wrote the index. Returns `None` if the index is damaged.
     pub(super) fn read(&self) -> Option<ClassSpec> {
         strict_toml::parse_json(str::from_utf8(&self.read_bytes()?).ok()?)
     }

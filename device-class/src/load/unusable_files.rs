@@ -1,10 +1,10 @@
-//! Finds out which containers request the class of an unusable file. A class file is unusable if it
-//! has a mistake, cannot be read, or can be changed by users other than root.
+//! Finds out whether a container requests the class of an unusable class file. A file is unusable
+//! if it has a mistake, cannot be read, or can be changed by users other than root.
 //!
-//! Only these containers are refused. A container requests a class by its name, which is the name
-//! of the file, or with its request variable. A variable counts only if a trusted file, one that
-//! only root can change, names it as the request variable of the class. Otherwise a single
-//! untrusted file could stop every container of the host.
+//! Only such a container is refused. A container requests a class by its name, which is the name of
+//! the file, or with an environment variable that the class file names. Usually only the variable
+//! in a file that nobody but root can change counts. Otherwise a single file of another user could
+//! stop every container of the host.
 
 use std::path::{Path, PathBuf};
 
@@ -14,9 +14,9 @@ use super::{ClassSource, Directory, MAX_FILE_BYTES};
 use crate::class;
 use crate::strict_toml::FileError;
 
-/// The endings of variables that list devices, such as `NPU_VISIBLE_DEVICES`. An untrusted class
-/// file, one that users other than root can change, may name any variable, such as `PATH`. So its
-/// variable is used only if the variable's name ends with one of these words.
+/// The last words of variables that list devices, such as `NPU_VISIBLE_DEVICES`. An untrusted class
+/// file, which users other than root can change, may name any variable, such as `PATH`. So its
+/// variable is used only if the name ends with one of these words.
 const DEVICE_SUFFIXES: [&str; 4] = ["DEVICES", "CARDS", "CHANNELS", "CORES"];
 
 /// Returns whether the name of a variable ends like the variables that list devices.
@@ -26,8 +26,9 @@ pub fn is_device_list_variable(variable: &str) -> bool {
         .any(|suffix| variable.ends_with(suffix))
 }
 
-/// The maximum number of bytes that are read from an untrusted class file, one that users other
-/// than root can change. Without the limit, such a user could delay the start of every container.
+/// The maximum number of bytes that are read from a class file that users other than root can
+/// change. Without the limit, such a user could delay the start of every container with a large
+/// file.
 const MAX_UNTRUSTED_BYTES: u64 = 64 << 10;
 
 /// Returns whether a container requests the class of the unusable file `file` with a variable. The
@@ -36,7 +37,7 @@ const MAX_UNTRUSTED_BYTES: u64 = 64 << 10;
 ///
 /// The variable is read from the file, even if the file has mistakes. If the file is untrusted
 /// (users other than root can change it) or has no variable, the variable of the file that it
-/// replaces is used. If it replaces no file, the variable of an untrusted file is used only if
+/// replaces is used. If there is none, the variable of an untrusted file is used only if
 /// [`is_device_list_variable`] accepts it and no usable class has it.
 pub fn is_requested_by_variable(
     file: &Path,
@@ -64,8 +65,9 @@ fn find_trusted_variable(path: &Path) -> Option<String> {
     read_variable(file, MAX_FILE_BYTES)
 }
 
-/// Returns the request variable of the file that `file` replaces: the nearest file with the same
-/// name in an earlier directory that has a request variable and that only root can change.
+/// Returns the request variable of the file that `file` replaces. Earlier directories are searched,
+/// the nearest one first, for a file with the same name that has a request variable and that only
+/// root can change.
 fn find_masked_variable(file: &Path, directories: &[PathBuf]) -> Option<String> {
     let (directory, name) = (file.parent()?, file.file_name()?);
     let reversed_directories = directories.iter().rev();
@@ -75,8 +77,7 @@ fn find_masked_variable(file: &Path, directories: &[PathBuf]) -> Option<String> 
     earlier_directories.find_map(|path| find_trusted_variable(&path.join(name)))
 }
 
-/// Returns the request variable that a class file names, although users other than root can change
-/// the file.
+/// Returns the request variable that a class file names, without checking who can change the file.
 fn find_untrusted_variable(path: &Path) -> Option<String> {
     read_variable(RegularFile::open(path).ok()?, MAX_UNTRUSTED_BYTES)
 }

@@ -1,8 +1,9 @@
-//! The canonical form of a device's name. Different spellings of the same name have the same form.
+//! Converts a device's name to its canonical form. Different spellings of the same name have the
+//! same canonical form.
 
-/// Returns the canonical form of a name, which is in lower case. If the name is a PCI address, its
-/// leading zeros are removed, because some programs write the domain with four digits and others
-/// with eight. For example, `00000000:3B:00.0` becomes `:3b:00.0`.
+/// Returns the canonical form of a name, which is in lower case. If the name is a PCI address, the
+/// leading zeros of its domain are removed, because some programs write the domain with four digits
+/// and others with eight. For example, `00000000:3B:00.0` becomes `:3b:00.0`.
 pub fn canonicalize_name(name: &str) -> String {
     let name = name.to_ascii_lowercase();
     match name.split_once(':') {

@@ -8,7 +8,8 @@ use super::excerpt;
 /// The maximum length of the vendor in characters. The vendor is a DNS subdomain.
 const MAX_VENDOR_LENGTH: usize = 253;
 
-/// The maximum length in characters of the class, and of the device's name.
+/// The maximum length in characters of the class (`npu` in `vendor.com/npu=0`), and of the name
+/// after the equals sign.
 const MAX_PART_LENGTH: usize = 63;
 
 /// The full name of a CDI device: `vendor.com/class=name`, such as `vendor.com/npu=0`.

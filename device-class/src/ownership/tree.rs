@@ -1,5 +1,5 @@
-//! Finds files of a host that containers get. The checks of their owners are weaker than those for
-//! files that decide what runs as root.
+//! Finds host files for containers. The checks of who owns a file are weaker here than for class
+//! files and config.toml, which decide what runs as root.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ use super::{
 
 const OTHERS_WRITE_MODE: u32 = 0o002;
 
-/// The files of a host, as containers may get them. Files are found by these rules:
+/// Finds files of a host for containers, by these rules:
 ///
 /// - A path is refused if it leads through a directory in which every user of the host can create
 ///   files, such as /tmp. This holds even if the directory has the sticky bit, because any user can
@@ -204,8 +204,8 @@ impl Tree {
     }
 
     /// Returns the path in the tree to which a symbolic link leads. The link is at `path`, in the
-    /// directory `parent`. Fails if users other than root can replace the link, so that it cannot
-    /// change between this check and `readlinkat`.
+    /// directory `parent`. Fails if users other than root can replace the link, because they could
+    /// do so between this check and `readlinkat`.
     fn read_trusted_link(
         &self,
         parent: &LocatedFile,

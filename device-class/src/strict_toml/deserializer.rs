@@ -16,8 +16,8 @@ use serde::forward_to_deserialize_any;
 use super::error::{Error, Example};
 use super::value::{Content, Value, to_i64};
 
-/// The name in serde of a struct that also accepts a string instead of a table. The string is then
-/// the value of the first key of the table.
+/// A struct with this name in serde (`rename`) also accepts a string instead of a table. The string
+/// is then the value of the first key of the table.
 const TEXT_OR_TABLE: &str = "text or table";
 
 impl Value<'_> {

@@ -1,5 +1,5 @@
-//! Errors about values in TOML files. Their messages use the words of TOML instead of those of
-//! serde.
+//! Errors about values in TOML files. Their messages use words of TOML, such as "table" and "list",
+//! instead of serde's words "map" and "sequence".
 
 use serde::de::{self, Expected, Unexpected};
 
@@ -25,7 +25,7 @@ pub(super) struct ErrorDetails {
     pub(super) example: Option<Example>,
     /// Whether the message already names the key. Then the key is not put in front of the message.
     pub(super) names_key: bool,
-    /// If the error is about an unknown key: the key, which is not valid in its table.
+    /// The unknown key, if the error is about a key that is not valid in its table.
     pub(super) unknown_key: Option<String>,
     /// The keys that are valid in the table with the unknown key.
     pub(super) known_keys: &'static [&'static str],
@@ -81,8 +81,8 @@ impl Error {
         self
     }
 
-    /// Sets the byte offset of the error, unless it is already set: the innermost value sets it
-    /// first.
+    /// Sets the byte offset of the error, unless it is already set. A nested value sets the offset
+    /// before the table that contains it, and its offset is more precise.
     pub(super) fn with_offset(mut self, offset: usize) -> Self {
         self.0.offset.get_or_insert(offset);
         self
@@ -171,8 +171,8 @@ fn toml_type_name(expected: &str) -> &str {
 }
 
 impl Example {
-    /// Returns an example with the same value in the expected form, if a small change is enough,
-    /// such as quotes or brackets around the value.
+    /// Returns an example with the same value in the expected form. Returns `None` if the value
+    /// needs more than a small change, such as quotes or brackets around it.
     pub(super) fn from_content(content: &Content<'_>, expected: &str) -> Option<Self> {
         let text = match (content, toml_type_name(expected)) {
             (Content::Table(_), "a list") => return Some(Example::ArrayOfTables),

@@ -1,5 +1,5 @@
 //! Writes a merged class file as JSON, and reads it again. Parsing this JSON takes a tenth of the
-//! time that parsing the TOML text takes.
+//! time of parsing the TOML text.
 
 use std::borrow::Cow;
 use std::fmt;

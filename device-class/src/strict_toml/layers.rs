@@ -17,8 +17,8 @@ use super::{FileError, deserialize};
 /// The key whose value is the class that a file extends.
 pub(crate) const EXTENDS_KEY: &str = "extends";
 
-/// Pairs of a key and the key with the conditions for its value. The conditions of the extended
-/// file do not apply to a value that replaces that file's value.
+/// Each pair is a key and the key that has the conditions for its value. If a file replaces the
+/// value of the file that it extends, the conditions in the extended file do not apply any more.
 const CONDITIONAL_KEYS: [(&str, &str); 1] = [("driver_root", "driver_root_require")];
 
 /// One of the files that are merged: a class file, or a file that it extends.
@@ -31,10 +31,10 @@ pub(crate) struct Layer<'t> {
     pub extends: Option<&'t str>,
 }
 
-/// Parses files of which each one extends the next one. Tables are merged key by key. Any other
-/// value, also a list, replaces the value of the next file. `[add]` and `[remove]` change the lists
-/// of the next file. A value that has conditions replaces them, too ([`CONDITIONAL_KEYS`]). An
-/// error names the file that has the mistake.
+/// Parses and merges files, where each file extends the next one. Tables are merged key by key. Any
+/// other value, also a list, replaces the value of the next file. `[add]` and `[remove]` change the
+/// lists of the next file. A value of [`CONDITIONAL_KEYS`] also removes the next file's conditions
+/// for this value. An error names the file that has the mistake.
 pub(crate) fn parse_layers<T: DeserializeOwned>(layers: &[Layer<'_>]) -> Result<T, FileError> {
     merge_layers(layers, |table| deserialize(Value::from_table(table)))
 }
@@ -53,8 +53,8 @@ fn merge_layers<T>(
     layers: &[Layer<'_>],
     use_table: impl FnOnce(Spanned<DeTable<'_>>) -> Result<T, Error>,
 ) -> Result<T, FileError> {
-    // Spaces are put in front of each text: as many as all earlier texts are long. So the offset of
-    // an error tells which file has the mistake.
+    // Spaces are put in front of each text, as many as all earlier texts have bytes. So offsets of
+    // different files never overlap, and the offset of an error shows which file has the mistake.
     let mut next_start = 0;
     let texts = layers.iter().map(|layer| {
         let start = next_start;
@@ -106,7 +106,8 @@ fn merge_layers<T>(
     use_table(merged_table).map_err(to_file_error)
 }
 
-/// Adds those keys of `base` that the table does not have. Does the same in nested tables.
+/// Adds the keys of `base` that `table` does not have, with their values. Does the same in nested
+/// tables.
 fn add_missing_keys<'t>(table: &mut DeTable<'t>, base: DeTable<'t>) {
     for (key, value) in base {
         match table.get_mut(&key).map(Spanned::get_mut) {

@@ -1,6 +1,6 @@
-//! Changes lists of an extended file. The tables `[add]` and `[remove]` of the extending file have
-//! the same keys as the extended file. Their values are the items to add to its lists, or to remove
-//! from them.
+//! Changes the lists of a class file that another class file extends. The extending file has the
+//! tables `[add]` and `[remove]`, which have the same keys as the extended file. Their values are
+//! the items to add to its lists, or to remove from them.
 
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
@@ -115,9 +115,9 @@ fn remove_items<'t>(table: &mut DeTable<'t>, removed_items: DeTable<'t>) -> Resu
     Ok(())
 }
 
-/// Removes `item` from a list. If `item` is a table with lists, no whole table is removed: the
-/// items of these lists are removed from each table of `list` that has all other values of `item`.
-/// Returns whether anything was removed.
+/// Removes `item` from a list, and returns whether anything was removed. If `item` is a table with
+/// lists, no whole table is removed. Instead, the items of these lists are removed from the same
+/// lists in each table of `list` that has all other values of `item`.
 fn remove_item<'t>(list: &mut DeArray<'t>, item: &DeValue<'t>) -> bool {
     let inner_lists: Vec<(&str, &DeArray<'t>)> = match item {
         DeValue::Table(item) => item
@@ -154,9 +154,9 @@ fn remove_item<'t>(list: &mut DeArray<'t>, item: &DeValue<'t>) -> bool {
     has_removed_item
 }
 
-/// Returns whether an item of a list matches the item to remove. It matches if both are equal. A
-/// table also matches if it has all values of a table to remove, or if one of its values, such as
-/// its path, is the text to remove.
+/// Returns whether an item of a list is the item to remove. Both may be equal. If the item is a
+/// table, it also matches `removed_item` if it has all values of that table, or if one of its
+/// values, such as its path, is that text.
 fn matches_item(item: &DeValue<'_>, removed_item: &DeValue<'_>) -> bool {
     match (item, removed_item) {
         (DeValue::Table(table), DeValue::Table(_)) => has_values(table, removed_item),

@@ -5,14 +5,15 @@ use std::borrow::Cow;
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
-/// A value of a TOML file. It has its byte offset in the text, for errors.
+/// A value of a TOML file, with its byte offset in the text. Errors need the offset to name the
+/// line.
 pub(super) struct Value<'de> {
     pub(super) offset: usize,
     pub(super) content: Content<'de>,
 }
 
-/// The content of a [`Value`]. Lists and tables are vectors and not the maps of the TOML parser:
-/// each is read once, from its first entry to its last one.
+/// The content of a [`Value`]. Tables are vectors of entries and not maps, because each table is
+/// read only once, from its first entry to its last one.
 pub(super) enum Content<'de> {
     Text(Cow<'de, str>),
     Boolean(bool),

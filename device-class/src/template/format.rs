@@ -14,8 +14,8 @@ pub(super) enum Format {
     Hexadecimal(usize),
     Lowercase,
     /// The format `label`: the value becomes a valid part of a resource name. It is changed to
-    /// lower case, and one dash replaces any other characters than letters and digits: `Model X_1`
-    /// becomes `model-x-1`.
+    /// lower case. Characters other than letters and digits are removed at both ends, and become
+    /// one dash between words: `Model X_1` becomes `model-x-1`.
     Label,
     /// The format `base64`: hexadecimal bytes are written in base64 with the alphabet for URLs,
     /// without padding (RFC 4648, section 5).
@@ -39,8 +39,8 @@ impl Format {
         }
     }
 
-    /// Formats a value. Returns `None` if the value is not one that the format accepts. For
-    /// example, `016x` accepts only numbers.
+    /// Formats a value. Returns `None` if the format does not accept the value. For example, `016x`
+    /// accepts only decimal numbers.
     pub(super) fn apply(self, value: &str) -> Option<Cow<'_, str>> {
         Some(match self {
             Format::Plain => value.into(),

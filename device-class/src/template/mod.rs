@@ -13,8 +13,8 @@ pub(crate) use format::decode_hexadecimal;
 
 use crate::name::{AttributeName, NameError};
 
-/// The attributes of a device or of the host. The key is the name of an attribute, and the value is
-/// its value on this host.
+/// The attributes of a device or of the host. Maps the name of each attribute, such as `model`, to
+/// its value.
 pub type Attributes = BTreeMap<AttributeName, String>;
 
 /// A text in which `{name}` is replaced by the value of the attribute `name`. A format may follow
@@ -64,8 +64,8 @@ pub enum TemplateError {
 }
 
 impl Template {
-    /// Returns the names of the attributes that the template uses. They must have values when it is
-    /// filled in.
+    /// Returns the names of the attributes that the template uses. All of them must have values
+    /// when the template is filled in.
     pub fn attributes(&self) -> impl Iterator<Item = &AttributeName> {
         self.parts.iter().filter_map(|part| match part {
             TemplatePart::Attribute { name, .. } => Some(name),
@@ -77,14 +77,14 @@ impl Template {
         &self.text
     }
 
-    /// Returns whether the template is the empty text, with which a class leaves out a variable of
-    /// the class that it extends (`env`).
+    /// Returns whether the template is an empty text. With an empty text in `env`, a class removes
+    /// an environment variable of the class that it extends.
     pub fn is_empty_text(&self) -> bool {
         self.text.is_empty()
     }
 
-    /// Returns whether the template can become `text` with suitable values of its attributes, as
-    /// `vendor.example/{model}` can become `vendor.example/x1`.
+    /// Returns whether `text` can be the result of filling in the template. For example,
+    /// `vendor.example/x1` can be a result of `vendor.example/{model}`.
     pub fn matches_filled_text(&self, text: &str) -> bool {
         let mut remaining_text = text;
         let mut is_after_attribute = false;
@@ -161,8 +161,8 @@ impl TryFrom<String> for Template {
     }
 }
 
-/// Returns the offset of the first brace. A class file has hundreds of templates, and a search for
-/// bytes is several times as fast as a search for characters.
+/// Returns the byte offset of the first brace. It searches bytes, which is several times as fast as
+/// a search for characters, because a class file has hundreds of templates.
 fn find_brace(text: &str) -> Option<usize> {
     text.bytes().position(|byte| matches!(byte, b'{' | b'}'))
 }

@@ -19,8 +19,8 @@ use crate::names::SHARES_CAPACITY;
 /// long.
 const MAX_CLAIM_DEVICES: usize = 128;
 
-/// The maximum number of `config` entries of a claim: four times the limit of Kubernetes. All
-/// entries are searched for the parameters of each device.
+/// The maximum number of `config` entries of a claim: four times the limit of Kubernetes. The
+/// number is limited, because the search for a device's parameters reads all entries.
 const MAX_CONFIG_ENTRIES: usize = 256;
 
 /// The reason why a claim cannot be prepared in the state that the API server returned.
@@ -39,7 +39,7 @@ pub enum AllocationError {
     )]
     TooManyItems {
         count: usize,
-        /// The plural noun for the items of which the claim has too many, such as `devices`.
+        /// The plural noun for the items that are too many, such as `devices`.
         item_noun: &'static str,
         max_count: usize,
     },
@@ -173,8 +173,9 @@ fn check_count(
     }
 }
 
-/// Returns the number of shares that an allocated device consumes: 1 if the result names no number,
-/// and the largest possible number if it cannot be parsed.
+/// Returns the number of shares that an allocated device consumes. If the result contains no
+/// number, this is 1. If the number cannot be parsed, this is the largest number, so that no other
+/// claim can share the device.
 fn parse_consumed_share_count(result: &DeviceRequestAllocationResult) -> u64 {
     let capacities = result.consumed_capacity.iter().flatten();
     let mut share_capacities =

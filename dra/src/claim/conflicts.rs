@@ -11,8 +11,8 @@ use crate::names;
 /// The maximum number of claims whose names an error message lists.
 const MAX_NAMED_CLAIMS: usize = 5;
 
-/// The error if a device cannot be prepared for a claim, because other claims have it or too many
-/// of its shares.
+/// The error if a device cannot be prepared for a claim, because other claims have the device or
+/// too many shares of it.
 #[derive(Debug, thiserror::Error)]
 pub enum Conflict {
     /// Another claim still has the device, and the device cannot be shared. This should not happen,
@@ -44,7 +44,7 @@ pub enum Conflict {
     },
 }
 
-/// A device of a claim, combined with the current state of the device in its class.
+/// A device of a claim, with the ids that the last scan of its class found for it.
 struct ClaimedDevice<'a> {
     name: &'a str,
     /// The id of the device. `None` means that the device is a part that does not exist yet.
@@ -53,8 +53,8 @@ struct ClaimedDevice<'a> {
     parent: Option<&'a DeviceId>,
     /// The number of shares that the claim consumes. `None` means that the device is not shared.
     share_count: Option<u64>,
-    /// Whether `name` is the name of a share. That is so if the ResourceSlices list each share of
-    /// the device as a separate device.
+    /// Whether `name` is the name of a share, not of a device. This is so if the API server does
+    /// not store the fields for shared devices, and each share is listed as a separate device.
     has_share_name: bool,
 }
 
@@ -136,7 +136,7 @@ impl<'a> ClaimedDevice<'a> {
         self.name == other.name || self.is_same_device(other) || is_parent_and_part
     }
 
-    /// Returns the number of shares of the same device that the other claim has. Returns `None` if
+    /// Returns the number of shares that the other claim has of the same device. Returns `None` if
     /// the devices differ, or if the two claims cannot share the device.
     fn count_shares_of_same_device(&self, other: &Self) -> Option<u64> {
         let is_same_share = self.has_share_name && self.name == other.name;
@@ -237,7 +237,7 @@ fn saturating_sum(counts: impl Iterator<Item = u64>) -> u64 {
 }
 
 /// Returns the names of the first [`MAX_NAMED_CLAIMS`] claims. If there are more claims, the last
-/// entry tells how many are omitted.
+/// entry says how many are omitted.
 fn list_claim_titles<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<String> {
     let mut titles: Vec<String> = records.map(Record::qualified_name).collect();
     titles.dedup();

@@ -1,5 +1,5 @@
-//! Prepares the ResourceClaims of this node: reads their allocation results, writes claim records,
-//! and writes the CDI specifications by which engines find the devices.
+//! Prepares the ResourceClaims of this node. Reads their allocation results, and writes claim
+//! records and CDI specifications. Engines find the devices by these specifications.
 
 mod allocation;
 mod conflicts;

@@ -40,8 +40,8 @@ pub enum ParameterError {
 }
 
 impl Parameters {
-    /// Returns the environment variables with which a container requests the same capabilities and
-    /// lists. Fails if the class does not offer one of them to claims.
+    /// Returns the environment variables that request the same capabilities and lists for a
+    /// container. Fails if the class does not have one of them, or does not offer it to claims.
     pub(super) fn to_variables(
         &self,
         class: &DeviceClass,

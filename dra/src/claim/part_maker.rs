@@ -1,8 +1,7 @@
-//! Creates a part of a device, such as a MIG instance, when a claim to which the part is allocated
-//! is prepared. If no claim has the part any longer, the part is kept until another part needs its
-//! capacity.
+//! Creates a part of a device, such as a MIG instance, when a claim for this part is prepared.
+//! After the claim ends, the part is kept until another part needs its capacity.
 //!
-//! A part exists if discovery finds it on the host, whatever the exit status of the program that
+//! A part exists if a scan of the host finds it, whatever the exit status of the program that
 //! creates it. Therefore it does not matter which program created a part. If a killed process left
 //! an incomplete part, that part is removed and created again.
 
@@ -25,8 +24,8 @@ use super::store::UnreadableRecords;
 use crate::class_devices::{ClassDevices, DivisibleDevice, NamedDevice};
 use crate::plugin_allocations::PluginAllocations;
 
-/// The maximum time after the programs of a class have run until discovery must find a created
-/// part, or must no longer find a removed one.
+/// The maximum time after the last program or write, within which a scan must find a created part,
+/// or must no longer find a removed part.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -62,8 +61,8 @@ pub struct PartCreator {
     pub allocations: PluginAllocations,
 }
 
-/// The records of all claims except the one that is being prepared. The devices and parts in them
-/// are in use.
+/// The records of all claims except the claim that is being prepared. The devices and parts in
+/// these records are in use.
 #[derive(Debug)]
 pub(super) struct OtherClaims {
     pub(super) records: Vec<Record>,
@@ -97,8 +96,8 @@ impl PartCreator {
             })
     }
 
-    /// Searches the host for the devices of a class after programs have run that create or remove
-    /// parts. First lets the vendor's program report the driver properties again, which may have
+    /// Searches the host for the devices of a class after programs have created or removed parts.
+    /// First runs the vendor's program that reports the driver properties, because these may have
     /// changed.
     fn refresh_devices(&self, class: &ClassDevices) -> Result<ClassDevices, PartError> {
         let device_class = &class.class;
@@ -141,9 +140,9 @@ impl PartCreator {
         }
     }
 
-    /// Makes the part or the divisible device with the name `name` in ResourceSlices usable for a
+    /// Makes the part or the divisible device `name` (its name in ResourceSlices) usable for a
     /// claim. Frees capacity of the device, and creates the part if it does not exist. Returns the
-    /// new devices of the class, and the id of the part or device.
+    /// class's devices after these changes, and the id of the part or device.
     pub(super) fn ensure_device_ready(
         &self,
         class: &ClassDevices,
@@ -299,8 +298,8 @@ impl PartCreator {
         }
     }
 
-    /// Creates a part. If this fails, removes what is left of incomplete parts and tries once more,
-    /// because incomplete parts may have caused the failure.
+    /// Creates a part. If this fails, removes the remains of incomplete parts and tries once more,
+    /// because these remains may have caused the failure.
     fn create_with_retry(
         &self,
         class: &ClassDevices,
@@ -342,8 +341,8 @@ impl PartCreator {
         }
     }
 
-    /// Removes what is left of other incomplete parts that no claim has. If the removal of a part
-    /// has failed, discovery may not find the part although it still occupies capacity.
+    /// Removes the remains of other incomplete parts that no claim has. If the removal of a part
+    /// failed, a scan may not find the part although it still occupies capacity.
     fn remove_other_incomplete_parts(
         &self,
         class: &ClassDevices,
@@ -370,10 +369,10 @@ impl PartCreator {
         }
     }
 
-    /// Removes what an interrupted call of [`Self::ensure_device_ready`] may have left of an
-    /// incomplete part.
+    /// Removes the remains of an incomplete part, whose creation by [`Self::ensure_device_ready`]
+    /// was interrupted.
     pub(super) fn roll_back(&self, class: &ClassDevices, name: &str) -> Result<(), PartError> {
-        // The driver properties are read again, because they may have been read before the
+        // The driver properties are read again, because the known ones may be older than the
         // interrupted call.
         let current_class = self.refresh_devices(class)?;
         match self.remove_incomplete_part(&current_class, name) {
@@ -387,8 +386,8 @@ impl PartCreator {
         }
     }
 
-    /// Removes what is left of an incomplete part. Does nothing if the part or an overlapping part
-    /// exists, because the steps could remove the existing part.
+    /// Removes the remains of an incomplete part. Does nothing if the part or an overlapping part
+    /// exists, because the removal steps could remove that existing part.
     fn remove_incomplete_part(&self, class: &ClassDevices, name: &str) -> StepsResult {
         let Ok((parent, Some(part))) = find_device_or_part(class, name) else {
             return StepsResult::Success;

@@ -14,12 +14,12 @@ use device_class::name::excerpt;
 use device_class::ownership;
 use injection_plan::program_output;
 
-/// The maximum number of bytes that are read from a program's output, whose last line is quoted if
-/// the program fails.
+/// The maximum number of bytes that are read from a program's output. If the program fails, the
+/// error message quotes the last line.
 const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 
-/// The result of a sequence of steps. `Killed` means that a step exceeded its timeout, so that its
-/// effect on the devices is unknown.
+/// The result of a sequence of steps. `Killed` means that a step exceeded its timeout. It is then
+/// unknown what the step has changed on the device.
 #[derive(Debug)]
 pub(super) enum StepsResult {
     Success,
@@ -36,7 +36,8 @@ impl StepsResult {
         matches!(self, StepsResult::Killed(_))
     }
 
-    /// Describes why the devices are not as intended after the steps, even if each step succeeded.
+    /// Returns the reason why the steps did not have the intended effect on the devices. There is a
+    /// reason even if each step succeeded.
     pub(super) fn describe_failure(&self) -> String {
         match self {
             StepsResult::Success => {
@@ -78,8 +79,8 @@ pub(super) fn run_steps(
     result
 }
 
-/// The paths of the files to which a thread is still writing. A driver may block a write for longer
-/// than its timeout.
+/// The paths of the files to which a thread is still writing. A thread may write longer than its
+/// timeout, because a driver may block the write.
 static PENDING_WRITES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 fn lock_pending_writes() -> MutexGuard<'static, BTreeSet<PathBuf>> {

@@ -105,7 +105,7 @@ impl ClaimPreparer {
             .iter()
             .map(|device| self.resolve_device(device, inventory))
             .collect::<Result<_, _>>()?;
-        // No part is created for a request with admin access, which gets only parts that exist.
+        // A request with admin access gets only parts that exist, so no part is created for it.
         let unready_devices = devices.iter().filter(|device| {
             device.prepared_device.is_none() && !device.allocated_device.has_admin_access
         });
@@ -159,8 +159,8 @@ impl ClaimPreparer {
                     &current_class,
                     id,
                 ));
-                // The class with all parts that were created so far replaces the earlier state in
-                // the inventory.
+                // The new state of the class contains all parts that were created so far. It
+                // replaces the earlier state in the inventory.
                 let mut classes = inventory.to_mut().iter_mut();
                 if let Some(class) =
                     classes.find(|class| class.class.name == current_class.class.name)
@@ -220,8 +220,8 @@ impl ClaimPreparer {
         })
     }
 
-    /// Takes the locks of the classes whose parts must be created for a claim, in the order of the
-    /// class names. Two calls that took them in different orders could wait for each other forever.
+    /// Takes the locks of the classes whose parts must be created for a claim. The order is always
+    /// that of the class names, because otherwise two calls could wait for each other forever.
     fn lock_classes(&self, record: &Record) -> Result<Vec<StoreLock>, StoreError> {
         let classes: BTreeSet<&ClassName> = record
             .pending_devices
@@ -261,8 +261,9 @@ impl ClaimPreparer {
         )
     }
 
-    /// Unprepares a claim if `condition` returns true after each lock was taken, because the claim
-    /// may change while this call waits for a lock. Returns whether the claim was unprepared.
+    /// Unprepares a claim if `condition` is true. Checks the condition after it has taken each
+    /// lock, because the claim may change while this call waits for a lock. Returns whether the
+    /// claim was unprepared.
     fn unprepare_on_condition(
         &self,
         uid: &ClaimUid,
@@ -367,8 +368,9 @@ impl ClaimPreparer {
             .iter()
             .map(|(uid, reason)| format!("the record of claim {}: {reason}", uid.as_str()))
             .collect();
-        // A claim whose preparation was interrupted is skipped. The kubelet calls again to prepare
-        // it, and that call writes the specification.
+        // A record with pending devices is skipped, because the preparation of its claim was
+        // interrupted. The kubelet calls again to prepare the claim, and that call writes the
+        // specification.
         for record in records
             .iter()
             .filter(|record| record.pending_devices.is_empty())
@@ -436,8 +438,9 @@ fn build_prepare_response(record: &Record) -> Vec<Device> {
     devices
 }
 
-/// Returns the uids of the pods that can use a claim: `reserving_pods`, and those of
-/// `previous_pods` that may still run. Returns `None` if `reserving_pods` is unknown.
+/// Returns the uids of the pods that can use a claim: `reserving_pods`, for which the claim is
+/// reserved, and those of `previous_pods` that may still run. Returns `None` if `reserving_pods` is
+/// unknown.
 fn merge_pods(
     previous_pods: Option<Vec<String>>,
     reserving_pods: Option<Vec<String>>,

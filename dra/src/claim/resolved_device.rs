@@ -1,4 +1,4 @@
-//! The devices of an allocation result, as this node knows them.
+//! Combines each device of an allocation result with its class and its id on this node.
 
 use super::allocation::AllocatedDevice;
 use super::record::{PendingDevice, PreparedDevice};
@@ -8,8 +8,8 @@ use crate::class_devices::ClassDevices;
 pub(super) struct ResolvedDevice<'a> {
     pub(super) allocated_device: &'a AllocatedDevice,
     pub(super) class: &'a ClassDevices,
-    /// The device's entry in the claim record. `None` means that the device is not ready yet,
-    /// because the part must be created first or existing parts must be removed.
+    /// The entry for the device in the claim record. `None` means that the device is not ready: its
+    /// part must be created, or existing parts of it must be removed.
     pub(super) prepared_device: Option<PreparedDevice>,
 }
 

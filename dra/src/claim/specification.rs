@@ -42,8 +42,8 @@ pub enum SpecificationError {
     Directory(#[from] DirectoryError),
 }
 
-/// The devices of a claim, grouped by request and class. Each group is one CDI device, because
-/// several CDI devices would overwrite each other's environment variables.
+/// The devices of a claim, grouped by request and class. One group becomes one CDI device. If each
+/// device were a CDI device, their environment variables would overwrite each other.
 type DeviceGroups<'a> = BTreeMap<(&'a str, &'a ClassName), (&'a Parameters, Vec<&'a DeviceId>)>;
 
 fn group_devices(record: &Record) -> DeviceGroups<'_> {
@@ -61,12 +61,12 @@ fn group_devices(record: &Record) -> DeviceGroups<'_> {
     groups
 }
 
-/// Returns the qualified names of a claim's CDI devices, such as `boathook.dev/claim=UID-0-gpu`, by
-/// the request and the class of their devices.
+/// Returns the qualified names of a claim's CDI devices, such as `boathook.dev/claim=UID-0-gpu`.
+/// The key of a name is the request and the class of its devices.
 pub(super) fn build_cdi_device_names(record: &Record) -> BTreeMap<(&str, &ClassName), String> {
     let groups = group_devices(record).into_keys().enumerate();
     let build_name = |(number, key): (usize, (&str, &ClassName))| {
-        // The name contains the request, because people see the name in the status of the pod.
+        // The name contains the request, because users see the name in the status of the pod.
         let mut name = format!("{}-{number}-{}", record.uid.as_str(), to_dns_label(key.0));
         name.truncate(MAX_DEVICE_NAME_BYTES);
         name
@@ -137,7 +137,7 @@ pub(super) fn remove_specification(cdi_directory: &Path, uid: &ClaimUid) -> Resu
     remove_file(&specification_path(cdi_directory, uid))
 }
 
-/// Returns the uids of the claims that have a CDI specification.
+/// Returns the uids of the claims that have a specification file in `cdi_directory`.
 pub(super) fn list_claims_with_files(cdi_directory: &Path) -> Vec<ClaimUid> {
     let entries = fs::read_dir(cdi_directory).into_iter().flatten().flatten();
     let uids = entries.filter_map(|entry| {

@@ -138,7 +138,8 @@ impl ClaimStore {
         }
     }
 
-    /// Opens the record of a claim. Returns `None` if it does not exist.
+    /// Opens the record of a claim, so that the file can be compared with a later one. Returns
+    /// `None` if the claim has no record.
     pub(super) fn open_record(&self, uid: &ClaimUid) -> Result<Option<RecordFile>, StoreError> {
         let path = self.record_path(uid);
         match open_own_file(&path) {
@@ -148,7 +149,8 @@ impl ClaimStore {
         }
     }
 
-    /// Returns whether the record of a claim is still the same file as `earlier_file`.
+    /// Returns whether the record of a claim is still the file `earlier_file`, so that the claim
+    /// was not prepared again meanwhile.
     pub(super) fn is_record_unchanged(&self, uid: &ClaimUid, earlier_file: &RecordFile) -> bool {
         let to_file_id = |metadata: Metadata| (metadata.dev(), metadata.ino());
         let current_id = fs::symlink_metadata(self.record_path(uid)).map(to_file_id);

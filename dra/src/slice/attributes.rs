@@ -14,8 +14,8 @@ const MAX_ATTRIBUTE_NAME_BYTES: usize = 32;
 /// The maximum length of an attribute's value, in bytes (Kubernetes, resource.k8s.io/v1).
 const MAX_ATTRIBUTE_VALUE_BYTES: usize = 64;
 
-/// The maximum number of attributes of a device that come from its class file. Kubernetes allows 32
-/// in total, including the driver's own attributes and the capacity for shares.
+/// The maximum number of a device's attributes that come from the class file. Kubernetes allows 32
+/// in total, which include the driver's own attributes and the capacity for shares.
 const MAX_CLASS_ATTRIBUTES: usize = 24;
 
 /// The name of the attribute with the profile of a part, such as `half`. Whole devices do not have
@@ -124,8 +124,8 @@ fn build_class_attribute(class: &ClassDevices, name: &str, value: &str) -> Devic
     }
 }
 
-/// Returns the devices that ResourceSlices can list. They include devices whose parts do not exist
-/// yet.
+/// Returns the devices that ResourceSlices can list. A divisible device is included even if none of
+/// its parts exists.
 fn list_offered_devices(class: &ClassDevices) -> impl Iterator<Item = &Device> {
     class
         .list_pool_entries(true)

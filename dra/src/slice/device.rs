@@ -31,7 +31,8 @@ pub struct SliceFeatures {
 }
 
 /// Builds the entries of a device: one, or one for each share if the API server does not store the
-/// fields for shared devices. Returns no entries if the device is unhealthy and cannot be tainted.
+/// fields for shared devices. Returns no entries if the device is unhealthy and the API server does
+/// not store taints.
 pub(super) fn build_devices(
     class: &ClassDevices,
     device: &Device,
@@ -100,7 +101,8 @@ pub(super) fn build_divisible_device(
     entries
 }
 
-/// Builds the counter set of a divisible device, whose counters the device or its parts consume.
+/// Builds the counter set of a divisible device. An allocated part consumes some of these counters,
+/// and the whole device consumes all of them.
 pub(super) fn build_counter_set(device: &DivisibleDevice) -> CounterSet {
     CounterSet {
         name: device.name.clone(),
@@ -129,8 +131,8 @@ fn build_health_taints(
     } else if class.are_allocations_known {
         return Some(None);
     } else {
-        // It is not known whether a container has the device. Therefore the effect of the taint
-        // must not evict pods.
+        // The allocations of the device plugin are unknown, so a running pod may use the device.
+        // Therefore the taint must not evict pods.
         "NoSchedule"
     };
     let build_taint = || DeviceTaint {
@@ -146,7 +148,7 @@ fn build_share_capacity(class: &ClassDevices, count: u16) -> DeviceCapacity {
     let max_per_container = class.class.settings.max_per_container;
     DeviceCapacity {
         value: to_quantity(count),
-        // Without this policy, a request without a number would consume all shares.
+        // Without this policy, a request that names no number of shares would consume all of them.
         request_policy: Some(CapacityRequestPolicy {
             default: Some(to_quantity(1)),
             valid_range: Some(CapacityRequestPolicyRange {

@@ -12,7 +12,8 @@ use crate::class_devices::{ClassDevices, PoolEntry};
 use crate::names::{self, DRIVER};
 
 /// The maximum number of devices in a slice. Kubernetes allows twice as many if no device has a
-/// taint. However, the number of slices should not depend on the health of the devices.
+/// taint. The lower limit is always used, so that the number of slices does not depend on the
+/// health of devices.
 const MAX_SLICE_DEVICES: usize = 64;
 
 /// The maximum number of slices in a pool. Devices that do not fit are omitted.
@@ -96,7 +97,7 @@ pub enum SliceAction {
 }
 
 /// Plans the changes that turn the existing slices of this driver and node into the slices of
-/// `pools`, in the order in which they must be made. Returns no changes if the slices do not
+/// `pools`. The changes must be made in the returned order. Returns no changes if the slices do not
 /// differ.
 pub fn plan_actions(
     node: &str,
@@ -135,8 +136,7 @@ fn plan_pool_actions(
         .map(|slice| slice.spec.pool.generation)
         .max();
     let mut used_names = BTreeSet::new();
-    // Slices of an older generation are not used, because a change that was interrupted has left
-    // them.
+    // A slice with an older generation remains from an interrupted change, and is not used.
     let mut find_old_slice = |index: usize| {
         let matching_slice = existing_slices.iter().find(|slice| {
             Some(slice.spec.pool.generation) == generation

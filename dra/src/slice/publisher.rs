@@ -34,14 +34,15 @@ pub struct Publisher {
     features: SliceFeatures,
     metrics: Metrics,
     existing_slices: BTreeMap<String, ResourceSlice>,
-    /// The devices of each slice that the API server changed when it stored the slice: first as
-    /// they were sent, then as they were stored. The key is the name of the slice.
+    /// The devices of each slice that the API server changed when it stored the slice. The key is
+    /// the name of the slice. The value has the devices as they were sent, and then as they were
+    /// stored.
     server_changed_devices: BTreeMap<String, (Vec<Device>, Vec<Device>)>,
 }
 
 impl Publisher {
     /// Creates a publisher. `taint_effect` is the value of `effect` in the taints of unhealthy
-    /// devices.
+    /// devices, such as `NoSchedule`.
     pub fn new(client: Client, node_name: String, taint_effect: &str, metrics: Metrics) -> Self {
         Publisher {
             node_name,
@@ -203,9 +204,9 @@ impl Publisher {
         }
     }
 
-    /// Returns the slice with the devices that were sent, if the slice still has the devices that
-    /// the API server stored instead. Without this, the driver would revert changes that the API
-    /// server itself made.
+    /// Returns the slice with the devices that this driver sent, if its devices are still those
+    /// that the API server stored instead. Otherwise the driver would revert the API server's own
+    /// changes.
     fn restore_sent_devices(&self, slice: &ResourceSlice) -> ResourceSlice {
         let mut slice = slice.clone();
         if let Some((sent_devices, stored_devices)) =

@@ -1,5 +1,5 @@
-//! Compares the files of a running container with those of an injection plan and of the host, so
-//! that commands can report or replace missing and outdated files.
+//! Compares the files of a running container with the files of an injection plan and of the host.
+//! Commands use the result to report or replace missing and outdated files.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -14,12 +14,12 @@ use crate::container::{Handle, find_device_number};
 /// the reason as text if the path cannot be opened.
 pub type FileOpener<'a> = &'a dyn Fn(&Path) -> Result<Option<Handle>, String>;
 
-/// Returns the path of a step's file if the container does not have this file. If another file is
-/// at the path of a device node, returns a description, such as
-/// `/dev/npu0 is c 1:3, expected c 1:5`. Returns `None` if nothing is missing.
+/// Checks whether the container has the file that an injection step creates. Returns the path of
+/// the file if it is missing. If another file is at the path of a device node, returns a
+/// description, such as `/dev/npu0 is c 1:3, expected c 1:5`. Returns `None` if nothing is missing.
 ///
-/// Preparations, device rules, network interfaces, masks and loader configurations are not
-/// examined: they count as done.
+/// Steps that create no file, and masks and loader configurations, are not examined. For them the
+/// function always returns `None`.
 pub fn find_missing_file(
     action: &Action,
     open_file: FileOpener<'_>,
@@ -44,9 +44,10 @@ pub fn find_missing_file(
     Ok((!exists).then(|| path.display().to_string()))
 }
 
-/// Reports whether the container has another version of a step's file than the host. When an update
+/// Reports whether the file of an injection step is outdated in the container. When an update
 /// replaces a file on the host, a bind mount in a running container still shows the old file.
-/// Returns `None` if the step has no file to compare.
+/// Returns `None` if the step has no file to compare, or if the file is missing on the host or in
+/// the container.
 pub fn is_outdated(action: &Action, host_root: &Path, open_file: FileOpener<'_>) -> Option<bool> {
     match action {
         Action::File(mount) | Action::Directory(mount) => {
@@ -66,8 +67,8 @@ pub fn is_outdated(action: &Action, host_root: &Path, open_file: FileOpener<'_>)
 }
 
 /// Reports whether `host_path` on the host and `container_path` in the container lead to different
-/// files, which have different device or inode numbers. Returns `None` if one of the two files does
-/// not exist.
+/// files, by their device and inode numbers. Returns `None` if one of the two files does not exist
+/// or cannot be opened.
 pub fn differs_from_host_file(
     host_path: &Path,
     container_path: &Path,

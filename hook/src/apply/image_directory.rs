@@ -1,8 +1,8 @@
-//! Finds the directory in which the container's image has its libraries, such as `/usr/lib64`.
+//! Finds the directory that contains the libraries of the container's image, such as `/usr/lib64`.
 //!
-//! The result must be the same at each start of the container, although the hook may have changed
-//! the container's files at an earlier start. The hook creates only directories and symbolic links
-//! there. So a directory counts only if it contains a library that is a regular file.
+//! The result must be the same at each start of a container, although the hook may have added files
+//! at an earlier start. The hook adds only directories and symbolic links to library directories.
+//! So the module searches for a directory that contains a library as a regular file.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,26 +12,27 @@ use device_class::host::ProgramAbi;
 
 use crate::container::{Directory, FileKind, Handle, Name};
 
-/// The library directories of Debian and Ubuntu; of Fedora, SUSE and Arch; and of Alpine. The first
-/// directory in which the image has a library is used. An image without libraries gets the injected
-/// ones in the last directory.
+/// The usual library directories: first that of Debian and Ubuntu, then that of Fedora, SUSE and
+/// Arch, then that of Alpine. The first one that contains a library of the image is used. If none
+/// does, the last one is used.
 pub(crate) const IMAGE_LIBRARY_DIRS: [&str; 3] = if cfg!(target_arch = "aarch64") {
     ["/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"]
 } else {
     ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"]
 };
 
-/// The directories for libraries of 32-bit programs in Debian and Ubuntu, and in Fedora. The first
-/// directory in which the image has a library is used.
+/// The usual directories for the libraries of 32-bit programs: first that of Debian and Ubuntu,
+/// then that of Fedora. The first one that contains a library of the image is used. If none does,
+/// the last one is used.
 const IMAGE_LIBRARY_DIRS_32BIT: [&str; 2] = ["/usr/lib/i386-linux-gnu", "/usr/lib"];
 
-/// The maximum number of entries of a directory that are examined, because a hostile image may have
-/// millions. The largest real images have a few thousand.
+/// The maximum number of directory entries that are examined, because a directory of a hostile
+/// image may have millions. In the largest real images, a directory has a few thousand.
 const MAX_ENTRIES: usize = 65_536;
 
-/// Returns the image's library directory for native or 32-bit programs: the first known directory
-/// in which the image has a library. If no directory has one, returns the last directory, which is
-/// created when libraries are injected. `open_file` opens a path in the image.
+/// Returns the image's library directory for native or 32-bit programs: the first usual directory
+/// that contains a library of the image. If none does, returns the last one, which may not exist
+/// yet. `open_file` opens a path in the image.
 pub fn find_image_directory(
     programs: ProgramAbi,
     mut open_file: impl FnMut(&Path) -> Option<Handle>,

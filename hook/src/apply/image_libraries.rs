@@ -1,8 +1,8 @@
 //! Finds libraries of the container's image that are newer than those of the host.
 //!
-//! The image may be hostile. So only file names are read from its directories, through handles that
-//! symbolic links cannot redirect, and at most 256 names of each directory. The names are written
-//! only to the configuration files of the container's own loader.
+//! The image may be hostile. So only file names are read from its directories, at most 256 from
+//! each. The directories are open, so that symbolic links cannot redirect the reads. The names are
+//! written only to the configuration files of the container's own loader.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ pub(super) struct NewerImageLibraries {
     pub(super) libraries: Vec<(String, PathBuf)>,
 }
 
-/// Returns the directories of the image that contain a library that is newer than the host's.
+/// Returns the directories of the image that have a newer version of a library than the host.
 ///
 /// A directory that cannot be read is skipped with a warning, because the container can use the
 /// host's libraries instead.
@@ -67,9 +67,9 @@ pub(super) fn find_newer_libraries(
     newer_libraries
 }
 
-/// Returns the sorted file names of the libraries in a directory of the container. Includes a
-/// symbolic link only if its target is a regular file of the container. Returns an empty list if
-/// the container does not have the directory.
+/// Returns the sorted file names of the libraries in a directory of the container. A symbolic link
+/// counts only if it leads to a regular file of the container. Returns an empty list if the
+/// container does not have the directory.
 fn list_library_names(root: &ContainerRoot, path: &Path) -> container::Result<Vec<String>> {
     let Some(directory) = root.open_directory(path)? else {
         return Ok(Vec::new());
@@ -97,12 +97,13 @@ fn list_library_names(root: &ContainerRoot, path: &Path) -> container::Result<Ve
 }
 
 /// The error for a directory with several versions of a library, such as `libx.so.535.54` and
-/// `libx.so.550.1`. It is unknown which of them programs use.
+/// `libx.so.550.1`. It is unknown which version the container's programs use.
 #[derive(Debug, PartialEq, Eq)]
 struct AmbiguousVersion;
 
 /// Returns the major version of `library`, such as 535 if `names` contains `libx.so.535.54`.
-/// Ignores names with a single number, such as `libx.so.1`, because they are sonames.
+/// Ignores names with a single number, such as `libx.so.1`, because this number is not the version
+/// of a driver.
 fn find_major_version(names: &[String], library: &str) -> Result<Option<u64>, AmbiguousVersion> {
     let mut versions = names.iter().filter_map(|name| {
         let version = name.strip_prefix(library)?.strip_prefix('.')?;

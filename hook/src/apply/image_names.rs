@@ -2,13 +2,13 @@
 //!
 //! Some programs do not use the loader's cache or its configuration to find a library: they open a
 //! path, search a directory, have a loader of their own, or are linked with `-l`. Others find an
-//! old library of the image first, because its directory is in `LD_LIBRARY_PATH`. So the image's
-//! library directory gets links to the injected libraries. If the image has files with the same
-//! names, the injected libraries are mounted over them.
+//! old library of the image first, because its directory is in `LD_LIBRARY_PATH`. So this module
+//! creates links to the injected libraries in the image's library directory. If the image has files
+//! with the same names, it mounts the injected libraries over them.
 //!
-//! The image may be hostile. Each directory is resolved once to a handle, and its entries are
-//! changed with this handle and single names. The devices work without these names, so a failure is
-//! only a warning.
+//! The image may be hostile. So each directory is opened once. Its entries are changed through the
+//! open handle, by single file names. The devices work without these names, so a failure is only a
+//! warning.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -23,14 +23,17 @@ use crate::container::{
 };
 use crate::mount::{self, Mounter};
 
-/// The maximum number of symbolic links that are followed to a library within one directory.
-/// Packages have at most two: `libx.so` leads to `libx.so.1`, which leads to `libx.so.1.2`.
+/// The maximum number of symbolic links that are followed from a name to a library, so that a loop
+/// of links ends. Packages have at most two: `libx.so` leads to `libx.so.1`, which leads to
+/// `libx.so.1.2`.
 pub const MAX_LINK_DEPTH: usize = 4;
 
-/// The maximum number of paths that a warning lists. The warning only counts the others.
+/// The maximum number of paths that a warning lists. If there are more, the warning contains only
+/// the number of the others.
 const MAX_LISTED_PATHS: usize = 3;
 
-/// An injected library, and the names that lead to it in the library directories of the image.
+/// An injected library, and the file names that will lead to it in the library directories of the
+/// image.
 pub(super) struct LibraryNames<'p> {
     /// The path of the library in the container, such as `/usr/lib/boathook/lib/libx.so.1.2`.
     pub(super) path: &'p Path,
@@ -42,16 +45,16 @@ pub(super) struct LibraryNames<'p> {
     pub(super) image_links: &'p BTreeSet<String>,
 }
 
-/// The library directories of a container. They determine in which directories names of injected
-/// libraries are added, and in which directories this is not allowed.
+/// The library directories of a container. The names of injected libraries are added in
+/// `library_path_dirs` and in the image's own directory, but never in `newer_library_dirs`.
 pub(super) struct ImageDirectories<'p> {
     /// The directories in the container's `LD_LIBRARY_PATH`. Loaders search them first.
     pub(super) library_path_dirs: &'p [PathBuf],
     /// The directory that contains the injected libraries for 32-bit programs, such as
     /// `/usr/lib/boathook/lib32`.
     pub(super) directory_32bit: Option<&'p Path>,
-    /// The directories of the image whose libraries are newer than the host's. Programs use these
-    /// libraries, so nothing is added to the directories.
+    /// The directories of the image whose libraries are newer than the host's. The container's
+    /// programs use these newer libraries, so nothing is added to the directories.
     pub(super) newer_library_dirs: Vec<PathBuf>,
 }
 
@@ -60,11 +63,11 @@ struct ImageDirectory {
     handle: Parent,
     identity: Identity,
     path: PathBuf,
-    /// Whether links are created for names that the directory does not have. This is so only in the
+    /// Whether links are created for names that the directory does not have. True only for the
     /// image's own library directory.
     should_create_links: bool,
-    /// Whether the loader searches this directory before the directories of its configuration
-    /// files. This is the case if the directory is in `LD_LIBRARY_PATH`.
+    /// Whether the dynamic loader searches this directory before the directories of its
+    /// configuration files. True if the directory is in `LD_LIBRARY_PATH`.
     is_searched_before_config: bool,
 }
 
@@ -72,15 +75,16 @@ struct ImageDirectory {
 enum ImageLinkTarget {
     /// The injected library.
     InjectedLibrary,
-    /// Another version of the library in the directory of the link. The value is the file name of
-    /// this version, such as `libx.so.1.2`.
+    /// The image's own version of the library, in the same directory as the link. The value is the
+    /// file name of this version, such as `libx.so.1.2`.
     LibraryInSameDir(OsString),
     /// A file of another library or in another directory, or no file at all.
     UnrelatedPath,
 }
 
-/// Adds the names of injected libraries to directories of the image, by links or by mounts. A name
-/// that cannot be added is no error: it is stored in `name_problems` with the reason.
+/// Makes the names of injected libraries lead to these libraries in directories of the image, by
+/// links or by mounts. If a name cannot be added, the path and the reason are stored in
+/// `name_problems`.
 struct LibraryNameWriter<'a, 'r> {
     root: &'r ContainerRoot,
     mounter: &'a mut Mounter,
@@ -90,8 +94,8 @@ struct LibraryNameWriter<'a, 'r> {
     name_problems: NameProblems,
 }
 
-/// The paths of the names that could not be added, and of the directories that could not be opened,
-/// each with the reason.
+/// The paths at which a name could not be added or a directory could not be opened, each with the
+/// reason. They become one warning.
 type NameProblems = Vec<(PathBuf, String)>;
 
 /// Makes the names of injected libraries, such as `libx.so.1`, lead to these libraries in the
@@ -138,7 +142,7 @@ pub(super) fn add_library_names(
         }
     }
     // Native and 32-bit programs may have the same library directory, such as `/usr/lib`. In this
-    // case, the directory gets only the names of native libraries.
+    // case, only the names of native libraries are added there.
     let is_native = |directory: &ImageDirectory| {
         native_dirs
             .iter()
@@ -153,9 +157,10 @@ pub(super) fn add_library_names(
     Ok(())
 }
 
-/// Opens the image's library directory and the directories of `LD_LIBRARY_PATH`. Opens a directory
-/// once even if several paths lead to it. Leaves out the directories with newer libraries, and the
-/// directory for 32-bit programs.
+/// Opens the image's library directory and the directories of `LD_LIBRARY_PATH`. If several paths
+/// lead to one directory, returns this directory once. Leaves out directories whose libraries are
+/// newer than the host's. A directory in `LD_LIBRARY_PATH` is also left out if it is that of 32-bit
+/// programs.
 fn open_native_directories(
     root: &ContainerRoot,
     directories: &ImageDirectories<'_>,
@@ -193,8 +198,8 @@ fn open_native_directories(
     native_dirs
 }
 
-/// Opens the image's library directory for native or 32-bit programs. Adds each directory that
-/// cannot be opened to `name_problems`.
+/// Opens the image's library directory for native or for 32-bit programs. A directory that cannot
+/// be opened is skipped, and is added to `name_problems` with the reason.
 fn open_library_directory(
     root: &ContainerRoot,
     programs: ProgramAbi,
@@ -212,8 +217,8 @@ fn open_library_directory(
 
 /// Opens a directory of the image. Returns `None` if the path does not lead to a directory.
 ///
-/// A directory that cannot be opened is added to `name_problems`. For example, a FUSE mount may
-/// deny access to root.
+/// A directory that cannot be opened is added to `name_problems`, and is no error. For example, a
+/// FUSE mount may deny access even to root.
 fn open_image_directory(
     root: &ContainerRoot,
     path: &Path,
@@ -353,10 +358,10 @@ impl LibraryNameWriter<'_, '_> {
         Ok(())
     }
 
-    /// Mounts the injected library over the target of a symbolic link, which may be in another
-    /// directory. A changed link would become part of an image that is committed from the
-    /// container; a mount does not. Returns false, and mounts nothing, if the target is another
-    /// library or is newer.
+    /// Mounts the injected library over the file to which a symbolic link leads, possibly in
+    /// another directory. The link itself is not changed, because a changed link would become part
+    /// of an image that a user commits from the container. Returns false, and mounts nothing, if
+    /// the file is of another library or newer.
     fn mount_over_target(
         &mut self,
         link: &Path,
@@ -403,8 +408,8 @@ impl LibraryNameWriter<'_, '_> {
 }
 
 /// Follows a symbolic link of the image as long as it stays in its directory, and returns where it
-/// leads. A file at the end counts only if its name belongs to the same library, because the caller
-/// mounts the injected library over it.
+/// leads. If the last file belongs to another library, returns `UnrelatedPath`, so that the caller
+/// does not mount the injected library over this file.
 fn follow_link(
     parent: &Parent,
     link: Handle,
@@ -445,8 +450,9 @@ pub fn is_same_library(name: &str, other_name: &OsStr) -> bool {
     other_stem.is_some() && stem(name) == other_stem
 }
 
-/// Returns a one-line warning that lists the first names that could not be added, and the reason
-/// for the first of them. Returns `None` if all names were added.
+/// Returns a one-line warning about the names that could not be added. It lists at most
+/// [`MAX_LISTED_PATHS`] paths, and the reason for the first one. Returns `None` if all names were
+/// added.
 fn describe_name_problems(name_problems: &NameProblems) -> Option<String> {
     let (path, reason) = name_problems.first()?;
     let paths: Vec<String> = name_problems

@@ -19,7 +19,7 @@ pub struct InjectedDir<'p> {
     /// The libraries, grouped by directory, such as `/usr/lib/boathook/lib`.
     libraries: BTreeMap<&'p Path, Vec<Library<'p>>>,
     /// The other files, such as programs, each with its usual path, such as `/usr/bin/npu-info`. At
-    /// this path, the container gets a symbolic link to the file.
+    /// the usual path, the hook creates a symbolic link to the mounted file.
     files: Vec<(Source, &'p Path)>,
 }
 
@@ -34,8 +34,9 @@ const TMPFS_SIZE_LIMIT_BYTES: u64 = 1 << 20;
 const TMPFS_MODE: Mode = Mode::from_bits_truncate(0o755);
 
 impl<'p> InjectedDir<'p> {
-    /// Returns the path of a file below `/usr/lib/boathook/files`. For example, `/usr/bin/npu-info`
-    /// becomes `/usr/lib/boathook/files/usr/bin/npu-info`, and is a link to it in the container.
+    /// Returns the path at which an injected file is mounted, below `/usr/lib/boathook/files`. For
+    /// example, `/usr/bin/npu-info` becomes `/usr/lib/boathook/files/usr/bin/npu-info`. In the
+    /// container, the first path is a symbolic link to the second.
     pub fn to_injected_path(path: &Path) -> PathBuf {
         let relative_path = path.strip_prefix("/").unwrap_or(path);
         Path::new(INJECTED_DIR)
@@ -62,14 +63,14 @@ impl<'p> InjectedDir<'p> {
         Ok(())
     }
 
-    /// Adds a file of the host that will be mounted at the path from [`Self::to_injected_path`].
-    /// The caller has already created the symbolic link at `path` that leads there.
+    /// Adds a file of the host, which will be mounted at the path that [`Self::to_injected_path`]
+    /// returns. The caller has already created a symbolic link from `path` to this mount point.
     pub(super) fn add_file(&mut self, source: Source, path: &'p Path) {
         self.files.push((source, path));
     }
 
-    /// Mounts the tmpfs on `/usr/lib/boathook`, and all libraries and files in it. Does nothing if
-    /// everything is already mounted, because the hook may run twice.
+    /// Mounts a tmpfs on `/usr/lib/boathook`, and mounts all libraries and files in this tmpfs.
+    /// Does nothing if everything is already mounted, because the hook may run twice.
     pub(super) fn attach(
         self,
         root: &ContainerRoot,

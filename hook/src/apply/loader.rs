@@ -1,5 +1,5 @@
-//! Configures the container's dynamic loaders so that they find the injected libraries. Executes no
-//! program of the container for this, not even `ldconfig`, because the image may be hostile.
+//! Configures the container's dynamic loaders so that they find the injected libraries. Never
+//! executes a program of the container, not even `ldconfig`, because the image may be hostile.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -20,8 +20,8 @@ const INTERPRETER_PATHS: [&str; 2] = if cfg!(target_arch = "aarch64") {
     ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-x86_64.so.1"]
 };
 
-/// The path of the dynamic loader for 32-bit programs. `None` means that this architecture cannot
-/// run such programs.
+/// The path of the dynamic loader for 32-bit programs. `None` means that Boathook does not support
+/// such programs on this architecture.
 const INTERPRETER_PATH_32BIT: Option<&str> = if cfg!(target_arch = "x86_64") {
     Some("/lib/ld-linux.so.2")
 } else {
@@ -49,8 +49,8 @@ pub struct LibrarySearch<'p> {
     pub(super) libraries_32bit: &'p [(String, PathBuf)],
 }
 
-/// Edits the configuration files of a container's loaders. Collects the errors of the files that
-/// could not be written, because the container starts without these changes.
+/// Edits the configuration files of a container's dynamic loaders. If a file cannot be written, the
+/// error is collected for a warning, and the container starts without this change.
 struct LoaderFiles<'r> {
     root: &'r ContainerRoot,
     write_errors: Vec<container::Error>,
@@ -59,8 +59,8 @@ struct LoaderFiles<'r> {
 /// Configures every dynamic loader of the container. A container without a loader has only
 /// statically linked programs, and needs no configuration.
 ///
-/// If a file cannot be written, it is not changed, and a warning is added. Programs can still find
-/// the libraries by `LD_LIBRARY_PATH`.
+/// If a configuration file cannot be written, a warning is added, and the container still starts.
+/// Its user can set `LD_LIBRARY_PATH`, so that programs find the libraries.
 ///
 /// Returns the directories of the image whose libraries are newer than those of the host.
 pub(super) fn configure_loaders(
@@ -84,8 +84,8 @@ pub(super) fn configure_loaders(
     for loader in find_loaders(find_interpreters(root, search)?) {
         match loader {
             Loader::Glibc => {
-                // One list contains the directories of 32-bit and of 64-bit libraries. This is
-                // possible because ldconfig distinguishes the libraries by their ELF headers.
+                // The list may contain directories with 32-bit and with 64-bit libraries, because
+                // ldconfig distinguishes the libraries by their ELF headers.
                 let all_directories = [
                     native_directories.as_slice(),
                     &to_library_dirs(search.directory_32bit)?,
@@ -131,8 +131,8 @@ fn to_library_dirs<'p>(
     paths.into_iter().map(LibraryDir::new).collect()
 }
 
-/// Writes the configuration files of `ldconfig`, so that the injected libraries stay in the cache
-/// when a program of the container runs `ldconfig`.
+/// Writes the configuration files of `ldconfig`. If a program of the container runs `ldconfig`, the
+/// injected libraries then stay in the new cache.
 fn configure_glibc(
     files: &mut LoaderFiles<'_>,
     directories: &[LibraryDir],
@@ -189,10 +189,10 @@ fn to_cache_entries(libraries: &[(String, PathBuf)]) -> Vec<NewEntry> {
 }
 
 impl LoaderFiles<'_> {
-    /// Replaces the content of the file `path` by the result of `generate`, which gets the old
+    /// Replaces the content of the file `path` by the result of `generate`. `generate` gets the old
     /// content, or `None` if the file does not exist. If `generate` returns `None`, the file is not
-    /// changed. If the file is not writable, stores the error in `write_errors`. Fails if the file
-    /// is larger than `max_bytes`.
+    /// changed. If the file is not writable, stores the error in `write_errors`. Fails if the old
+    /// file is larger than `max_bytes`.
     fn edit_file(
         &mut self,
         path: &str,

@@ -1,6 +1,6 @@
-//! Mounts masks in a container. A mask is a read-only tmpfs that is mounted over a directory and
-//! hides all its contents except for selected ones. For example, it hides other devices in
-//! `/sys/class/npu`.
+//! Mounts masks in a container. A mask is a read-only tmpfs that is mounted over a directory. It
+//! hides the contents of the directory, except for selected files and links. For example, it hides
+//! other devices in `/sys/class/npu`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -19,8 +19,8 @@ use crate::mount::{self, Mounter, Source, TmpfsOptions};
 /// files, links and mounts in the fields of this structure are visible.
 pub struct Mask<'p> {
     pub path: &'p Path,
-    /// Whether the directory is created if the container does not have it. Otherwise such a
-    /// container gets no mask.
+    /// Whether the hook creates the directory if the container does not have it. If false, the mask
+    /// is left out in a container without the directory.
     pub(super) should_create_dir: bool,
     /// The files that are created in the mask, with their paths and contents.
     pub(super) files: &'p BTreeMap<PathBuf, String>,
@@ -31,16 +31,16 @@ pub struct Mask<'p> {
 }
 
 /// The size limit of the tmpfs in bytes. Only the contents of created files count. The contents of
-/// mounted files are in other file systems.
+/// mounted files do not count, because they are in other file systems.
 const TMPFS_SIZE_LIMIT_BYTES: u64 = 1 << 20;
 
 const DIRECTORY_MODE: Mode = Mode::from_bits_truncate(0o555);
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o444);
 
 impl Mask<'_> {
-    /// Mounts the mask over the directory. If the container does not have the directory, creates it
-    /// or does nothing, as `should_create_dir` says. Does nothing if the mask is already mounted,
-    /// because the hook may run twice.
+    /// Mounts the mask over the directory. If the container does not have the directory, creates
+    /// the directory or does nothing, as `should_create_dir` says. Does nothing if the mask is
+    /// already mounted, because the hook may run twice.
     pub(super) fn attach(
         self,
         root: &ContainerRoot,
@@ -84,8 +84,9 @@ impl Mask<'_> {
 
     /// Reports whether a tmpfs with all contents of the mask is already mounted.
     ///
-    /// Equal contents alone are no proof, because the directory without a mask may have them too: a
-    /// container in the host's PID namespace sees the host's `/proc`.
+    /// The file system must be a tmpfs: equal contents alone do not prove that the mask is mounted.
+    /// For example, a container in the host's PID namespace sees the host's `/proc`, which may have
+    /// the same contents.
     fn is_complete(&self, root: &ContainerRoot, target: &Target) -> Result<bool, ApplyError> {
         if !target.is_tmpfs()? {
             return Ok(false);
@@ -110,16 +111,16 @@ impl Mask<'_> {
                 return Ok(false);
             }
         }
-        // If the mask contains only device links, it must not list other names, such as those of
-        // devices that were unplugged.
+        // A mask below `/sys/class` or `/sys/bus` contains only links to devices. It must not list
+        // any other name, such as that of a device that was unplugged.
         Ok(!is_sysfs_link_directory(self.path)
             || self.list_entry_names(root)? == self.list_planned_names())
     }
 
-    /// Unmounts the existing mask of a running container if it lists other devices than this mask.
-    /// The caller then mounts this mask.
+    /// Unmounts the existing mask at this path in a running container, if it lists other devices
+    /// than this mask. The caller then mounts this mask.
     ///
-    /// A mask that hides files, and not only links, is never unmounted, because the hidden files
+    /// Only a mask that hides nothing but links is unmounted. The files that another mask hides
     /// would be visible until the new mask is mounted.
     pub(crate) fn remove_outdated_mask(&self, root: &ContainerRoot) -> Result<(), ApplyError> {
         if !is_sysfs_link_directory(self.path) {
@@ -166,8 +167,8 @@ fn find_link_target(root: &ContainerRoot, path: &Path) -> Result<Option<PathBuf>
 }
 
 /// Fails if the plan has a mask that hides files. The caller calls this function for a container
-/// that could unmount the mask. A mask below `/sys/class` or `/sys/bus` is allowed, because it
-/// hides only links, whose targets the container can see below `/sys/devices`.
+/// that could unmount masks. A mask below `/sys/class` or `/sys/bus` is allowed: it hides only
+/// links, and the container can see their targets below `/sys/devices` anyway.
 pub(super) fn refuse_masks(plan: &InjectionPlan) -> Result<(), ApplyError> {
     for step in &plan.steps {
         if let Action::Mask { path, .. } = &step.action

@@ -1,6 +1,6 @@
-//! Carries out an injection plan. Every step is done as planned, or the container does not start.
-//! This module decides only what depends on the container itself; `ARCHITECTURE.md` lists these
-//! decisions.
+//! Carries out an injection plan. If a step fails, the container does not start. The plan contains
+//! almost all decisions. This module decides only the few questions that depend on the container
+//! itself; `ARCHITECTURE.md` lists them.
 //!
 //! First, the sources (the files of the host that are injected) are opened and checked in the
 //! host's mount namespace. Then the device rules are added to the cgroup. Finally the process
@@ -54,8 +54,8 @@ pub enum ApplyError {
     Mount(#[from] mount::Error),
     #[error("{owner_labels}")]
     Step {
-        /// The ids of the devices that need the step, such as `npu-0`, or the name of the class
-        /// that needs it. The error message begins with them.
+        /// The ids of the devices that need the failed step, such as `npu-0`, or the name of the
+        /// class that needs it. The error message begins with this text.
         owner_labels: String,
         #[source]
         error: Box<ApplyError>,
@@ -82,7 +82,7 @@ pub enum ApplyError {
     NodeNotOnHost {
         path: PathBuf,
         driver: String,
-        /// Advice from the class file for an administrator who wants to create the node on the
+        /// A text from the class file that tells an administrator how to create the node on the
         /// host.
         advice: Option<String>,
     },
@@ -103,8 +103,8 @@ impl From<rooted_path::Error> for ApplyError {
 }
 
 impl ApplyError {
-    /// Puts the names of the devices, or of the class, whose injection step failed before the error
-    /// message.
+    /// Adds `owner_labels` at the beginning of the error message. They name the devices, or the
+    /// class, that need the injection step that failed.
     fn with_owner_labels(self, owner_labels: &str) -> Self {
         ApplyError::Step {
             owner_labels: owner_labels.to_owned(),
@@ -112,8 +112,8 @@ impl ApplyError {
         }
     }
 
-    /// Reports whether the error means that the container cannot have a file at the planned path,
-    /// for example because a directory is at this path.
+    /// Reports whether the error means that no file can be created or mounted at the planned path
+    /// in the container, for example because a directory is there.
     fn is_path_unusable(&self) -> bool {
         matches!(self, ApplyError::Container(error) if error.is_path_unusable())
     }
@@ -137,9 +137,9 @@ pub fn prepare_and_open_sources<'p>(
     sources::open_sources(plan, &host, syscall_support, mount_label)
 }
 
-/// Fails if the plan has a mask (a mount that hides files) that the container could unmount. This
-/// is so if the container has CAP_SYS_ADMIN in a user namespace of its own, unless config.toml sets
-/// `allow_removable_masks`.
+/// Fails if the plan has a mask (a mount that hides files) and the container could unmount it. A
+/// container can do so if it has CAP_SYS_ADMIN in a user namespace of its own.
+/// `allow_removable_masks` in config.toml turns this check off.
 pub fn check_masks(
     plan: &InjectionPlan,
     namespace: &ContainerNamespace,

@@ -1,9 +1,9 @@
 //! Moves network interfaces into the container's network namespace.
 //!
-//! When this namespace ends, the kernel moves hardware interfaces back to the host's network
-//! namespace. So nothing has to be undone. The containers of a pod share a network namespace, which
-//! does not end when one container ends or fails to start. Then the next start of the container
-//! finds the interface in the pod's namespace.
+//! When a network namespace ends, the kernel moves its hardware interfaces back to the host's
+//! network namespace. So the hook need not undo the move. The containers of a pod share one network
+//! namespace. It does not end when one container ends or fails to start. So the next start of the
+//! container may find the interface already there.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -33,8 +33,8 @@ use crate::sys::process::run_in_child;
 /// process is killed.
 const CHILD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The time that this program waits until the kernel has moved an interface back to the host's
-/// network namespace.
+/// The time that the hook waits for the kernel to move an interface back to the host's network
+/// namespace. After this time, the start of the container fails.
 const INTERFACE_RETURN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The maximum number of bytes that are read of a process's name (`/proc/PID/comm`). The kernel
@@ -78,12 +78,13 @@ pub enum NetInterfaceError {
     HostInspection(#[source] Errno),
 }
 
-/// A network interface that will be moved to the container's network namespace. `link` says whether
-/// it was up on the host.
+/// A network interface that will be moved to the container's network namespace. `link` contains its
+/// index, and whether it was up on the host.
 struct PlannedMove<'p> {
     interface: NetInterface,
     link: LinkInfo,
-    /// The ids of the devices that need the interface. Messages begin with them.
+    /// The ids of the devices that need the interface. Messages about the move begin with this
+    /// text.
     owner_labels: &'p str,
 }
 
@@ -97,9 +98,9 @@ pub(super) struct NetInterfaceMoves<'p> {
 }
 
 impl<'p> NetInterfaceMoves<'p> {
-    /// Finds the interfaces of the plan, and checks that they can be moved. Returns `None` if no
-    /// interface must be moved, for example because the container is in the host's network
-    /// namespace.
+    /// Finds the interfaces of the plan on the host, and checks that their new names are free in
+    /// the container. Returns `None` if no interface must be moved, for example because the
+    /// container is in the host's network namespace.
     pub(super) fn prepare(
         plan: &'p InjectionPlan,
         container_namespace: &ContainerNamespace,
@@ -127,8 +128,8 @@ impl<'p> NetInterfaceMoves<'p> {
                 |error: NetInterfaceError| ApplyError::from(error).with_owner_labels(owner_labels);
             let mut host_links = find_links(&socket, interfaces).map_err(to_host_error)?;
             if host_links.is_empty() {
-                // The containers of a pod share a network namespace. When a container of the pod is
-                // started again, the interface is still in this namespace.
+                // The containers of a pod share a network namespace. If a container of the pod is
+                // started again, the interface is still there and need not be moved.
                 let has_interface = !is_host_namespace
                     && has_interface_of_device(&namespace, search, host_root)
                         .map_err(with_owner_labels)?;
@@ -178,12 +179,12 @@ impl<'p> NetInterfaceMoves<'p> {
         }))
     }
 
-    /// Moves the interfaces. Sets up those that were up on the host, because the container's
-    /// programs may not have CAP_NET_ADMIN.
+    /// Moves the interfaces. A move sets an interface down. So interfaces that were up on the host
+    /// are set up again, because the container's programs may lack CAP_NET_ADMIN.
     ///
     /// Returns a warning, and not an error, for each interface that cannot be set up. An error
-    /// would not help: a second start of the container would find the interface in the container
-    /// and succeed.
+    /// would only delay the container: its second start would find the interface in its network
+    /// namespace and succeed.
     pub(super) fn move_interfaces(self) -> Result<Vec<String>, ApplyError> {
         let mut warnings = Vec::new();
         for PlannedMove {
@@ -223,8 +224,8 @@ impl<'p> NetInterfaceMoves<'p> {
     }
 }
 
-/// Returns those of `interfaces` that are in the network namespace of the socket. The name and the
-/// index of an interface are compared, because udev may have given the name to another interface.
+/// Returns the interfaces from `interfaces` that are in the network namespace of `socket`. Both the
+/// name and the index must match, because udev may have given the name to another interface.
 fn find_links(
     socket: &LinkSocket,
     interfaces: &[NetInterface],
@@ -239,8 +240,9 @@ fn find_links(
     Ok(links)
 }
 
-/// Waits until the interfaces of a device are in the host's network namespace. This is needed
-/// because the kernel moves the interfaces back in the background when a container ends.
+/// Waits until an interface of a device is in the host's network namespace, at most
+/// [`INTERFACE_RETURN_TIMEOUT`]. When another container ends, the kernel moves its interfaces back
+/// in the background.
 fn wait_for_links(
     socket: &LinkSocket,
     search: &NetInterfaceSearch,
@@ -276,7 +278,7 @@ fn describe_holding_process(holding_process: &Option<String>) -> String {
 }
 
 /// The maximum number of other network namespaces that are searched for an interface. Each search
-/// starts a child process.
+/// starts a child process. If the limit is reached, the error message names no process.
 const MAX_SEARCHED_NAMESPACES: usize = 64;
 
 /// Describes a process that has an interface of the device in its network namespace, for an error
@@ -311,8 +313,8 @@ fn find_holding_process(search: &NetInterfaceSearch, host_root: &Path) -> Option
     None
 }
 
-/// Reports whether `namespace` is the network namespace of this process, by its device and inode
-/// number.
+/// Reports whether `namespace` is the network namespace of this process. Compares their device and
+/// inode numbers. Returns false if they cannot be read.
 fn is_current_namespace(namespace: &OwnedFd) -> bool {
     let (Ok(own_metadata), Ok(stat)) = (std::fs::metadata("/proc/self/ns/net"), fstat(namespace))
     else {
@@ -321,11 +323,12 @@ fn is_current_namespace(namespace: &OwnedFd) -> bool {
     (own_metadata.dev(), own_metadata.ino()) == (stat.st_dev, stat.st_ino)
 }
 
-/// Sets up the interfaces of a device that are already in the container. This is needed because a
-/// previous start may have failed before it set them up.
+/// Sets the interfaces of a device up if they are already in the container's network namespace. A
+/// previous start of the container may have failed after it moved them and before it set them up.
 ///
-/// All of them are set up, because it is no longer known which ones were up on the host. An error
-/// does not make the start fail, because some drivers need settings first, such as a bit rate.
+/// All of these interfaces are set up, because it is no longer known which ones were up on the
+/// host. The caller only logs an error, because some drivers need settings first, such as a bit
+/// rate.
 fn set_up_existing_interfaces(
     namespace: &OwnedFd,
     search: &NetInterfaceSearch,
@@ -369,8 +372,8 @@ fn has_interface_with_name(namespace: &OwnedFd, name: &str) -> Result<bool, NetI
     has_interface.map_err(NetInterfaceError::from)
 }
 
-/// Reports whether a network namespace has an interface of a device. `search` finds the interfaces
-/// of this device in a sysfs.
+/// Reports whether the network namespace `namespace` contains an interface of a device. `search`
+/// finds the interfaces of this device in the sysfs of that namespace.
 fn has_interface_of_device(
     namespace: &OwnedFd,
     search: &NetInterfaceSearch,

@@ -22,11 +22,11 @@ use nix::sys::signal::{Signal, killpg};
 use super::ApplyError;
 use crate::sys::group::ProcessGroup;
 
-/// The interval at which this process checks whether a program has ended, and reads its stderr, so
-/// that the pipe does not become full.
+/// The interval at which this process checks whether a program has ended. It also reads the
+/// program's stderr then, so that the pipe does not become full and block the program.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The maximum number of bytes of a program's stderr that the error message contains.
+/// The maximum number of bytes of a program's stderr that are kept for the error message.
 const MAX_STDERR_BYTES: usize = 4096;
 
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ pub enum PrepareError {
 }
 
 /// Runs the programs that prepare the devices of a plan, one after the other. All programs together
-/// must end within [`MAX_CONTAINER_START_TIME`]. The programs are below the directory `host_root`.
+/// must end within [`MAX_CONTAINER_START_TIME`]. Their paths are below the directory `host_root`.
 pub(super) fn prepare_devices(plan: &InjectionPlan, host_root: &Path) -> Result<(), ApplyError> {
     let deadline = Instant::now() + MAX_CONTAINER_START_TIME;
     for step in &plan.steps {
@@ -59,7 +59,8 @@ pub(super) fn prepare_devices(plan: &InjectionPlan, host_root: &Path) -> Result<
 }
 
 /// Runs the program that prepares a device, for at most `time_limit`. Then reads the state of the
-/// device from its file, such as a sysfs attribute, and fails if it is not the requested state.
+/// device from a file, such as a sysfs attribute. Fails if the state is not the requested one, even
+/// if the program reported success.
 fn prepare_device(
     preparation: &Preparation,
     time_limit: Duration,
@@ -80,7 +81,8 @@ fn prepare_device(
     let read_current_state =
         || read_state(preparation, host_root).unwrap_or_else(|error| error.to_string());
     let failure = match run_result {
-        // The time that is left for all programs may be less than a second.
+        // The remaining time of all programs may be less than a second, so the message has one
+        // decimal place.
         None => format!(
             "took longer than {} seconds and was killed",
             (time_limit.as_secs_f64() * 10.0).round() / 10.0
@@ -110,9 +112,10 @@ fn read_state(preparation: &Preparation, host_root: &Path) -> io::Result<String>
 }
 
 /// Runs a program. Returns its exit status, and at most [`MAX_STDERR_BYTES`] of its stderr. Returns
-/// `None` if the program was killed because it exceeded the time limit.
+/// `None` if the program exceeded the time limit and was killed.
 ///
-/// When this process ends, even by SIGKILL, the program's process group is killed.
+/// The program runs in its own process group. If this process ends, even by SIGKILL, the whole
+/// group is killed.
 fn run_command(
     mut command: Command,
     time_limit: Duration,

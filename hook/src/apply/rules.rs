@@ -1,4 +1,5 @@
-//! Adds the device rules of a plan to the container's cgroup, and denies outdated device numbers.
+//! Adds the device rules of an injection plan to the container's cgroup, and denies access to
+//! outdated device numbers.
 
 use injection_plan::plan::{Action, InjectionPlan};
 

@@ -1,5 +1,5 @@
-//! Opens and checks the sources of a plan. A source is a file or directory of the host that is
-//! mounted in the container. This process must be in the host's mount namespace.
+//! Opens and checks the sources of an injection plan. A source is a file or directory of the host
+//! that will be mounted in the container. This process must be in the host's mount namespace.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -19,38 +19,39 @@ use super::mask::Mask;
 use crate::container::{DeviceAccess, FileKind};
 use crate::mount::{HostFile, MountDepth, Source, SourceRoot, SyscallSupport};
 
-/// A step of the plan whose host file is open, so that the step can be carried out in the
-/// container's mount namespace.
+/// A step of the injection plan, with an open handle on its file of the host. With this handle, the
+/// step can be carried out in the container's mount namespace, where the path leads to another
+/// file.
 pub struct OpenedStep<'p> {
     pub action: OpenedAction<'p>,
-    /// The names of the devices that need the step, such as `npu-0`, or the name of their class.
-    /// Messages begin with them.
+    /// The ids of the devices that need the step, such as `npu-0`, or the name of the class that
+    /// needs it. Messages about the step begin with this text.
     pub(crate) owner_labels: &'p str,
     /// The devices that need the step, or the class that needs it.
     pub owners: &'p [StepOwner],
 }
 
-/// An action of the plan whose host file is open. Device rules, preparations and network interfaces
-/// have no counterpart here, because nothing is mounted for them.
+/// An action of the injection plan, with an open handle on its file of the host. Device rules,
+/// preparations and network interfaces have no variant here, because nothing is mounted for them.
 pub enum OpenedAction<'p> {
     Mask(Mask<'p>),
     Directory {
         source: Source,
         path: &'p Path,
     },
-    /// A device node that exists on the host. Either the host's node is mounted, or a new node is
-    /// created in the container.
+    /// A device node that exists on the host. The container gets either a bind mount of the host's
+    /// node, or a new node.
     Node {
         source: Source,
         path: &'p Path,
         number: DeviceNumber,
         /// The mode and the owner of the host's node.
         host_node_access: DeviceAccess,
-        /// The mode and the owner of the node if it is created in the container. `None` means that
-        /// the host's node is mounted.
+        /// The mode and the owner of the new node in the container. `None` means that the host's
+        /// node is mounted.
         created_node_access: Option<DeviceAccess>,
     },
-    /// A device node that does not exist on the host. It is created in the container.
+    /// A device node that does not exist on the host. A new node is created in the container.
     MakeNode {
         path: &'p Path,
         number: DeviceNumber,
@@ -67,9 +68,9 @@ pub enum OpenedAction<'p> {
         path: &'p Path,
         is_optional: bool,
     },
-    /// A library that is mounted at `path`. `links` are symbolic links next to it. `names` are the
-    /// file names by which programs open it, and `image_links` those that the image's library
-    /// directory gets.
+    /// A library that is mounted at `path`. `links` are the names of symbolic links in the same
+    /// directory. `names` are all file names by which programs open the library. For the names in
+    /// `image_links`, a link is also created in the image's library directory.
     Library {
         source: Source,
         path: &'p Path,
@@ -80,13 +81,13 @@ pub enum OpenedAction<'p> {
     Loader(LibrarySearch<'p>),
 }
 
-/// Opens the files of the host that the steps mount. Fails if a file does not exist, has another
-/// kind than planned, or is another device than planned.
+/// Opens the files of the host for all steps of the plan. Fails if a file does not exist, has
+/// another kind than planned, or is another device than planned.
 ///
-/// `mount_label` is the SELinux label of the container's file systems. A container that has one
-/// gets nodes of its own, which have this label: SELinux denies it most nodes with the labels of
-/// the host, which the mounts of these nodes would have. Runtimes also create the nodes that a user
-/// requests directly (`--device`).
+/// `mount_label` is the SELinux label of the container's file systems. If there is one, new device
+/// nodes with this label are created in the container. Mounts of the host's nodes would keep the
+/// labels of the host, and SELinux denies containers most of these labels. Runtimes create new
+/// nodes for `--device` as well.
 pub(super) fn open_sources<'p>(
     plan: &'p InjectionPlan,
     host: &SourceRoot,
@@ -122,8 +123,8 @@ fn open_step<'p>(
 ) -> Result<Option<OpenedAction<'p>>, ApplyError> {
     let open = |mount: &BindMount| open_file(host, mount, syscall_support);
     Ok(Some(match action {
-        // These actions have no source: devices were prepared before, rules are added to the
-        // cgroup, and network interfaces are moved at the end.
+        // These actions mount no file of the host. Devices were prepared before, rules are added to
+        // the cgroup, and network interfaces are moved at the end.
         Action::Prepare { .. } | Action::Allow { .. } | Action::NetInterfaces { .. } => {
             return Ok(None);
         }
@@ -210,8 +211,8 @@ fn open_step<'p>(
     }))
 }
 
-/// Returns the mode and the owner of a node that is created in the container. The owner is the user
-/// root and the group that the class file sets.
+/// Returns the mode and the owner of a new device node in the container. The owner is the user
+/// root. The class file sets the mode and the group.
 pub(super) fn to_device_access(permissions: NodePermissions) -> DeviceAccess {
     DeviceAccess {
         mode: Mode::from_bits_truncate(permissions.mode),
@@ -220,7 +221,8 @@ pub(super) fn to_device_access(permissions: NodePermissions) -> DeviceAccess {
     }
 }
 
-/// Opens a file of the host, which must have one of the planned kinds.
+/// Opens a file of the host. Fails if it has none of the planned kinds, or if a component of its
+/// path is a symbolic link.
 fn open_file(
     host: &SourceRoot,
     mount: &BindMount,

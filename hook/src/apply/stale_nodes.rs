@@ -1,14 +1,14 @@
-//! Finds device nodes that the engine has created with an outdated number of a device. This happens
-//! if the engine's CDI specification was written before the number changed. Now another device may
-//! have the outdated number.
+//! Finds device nodes that the engine has created with an outdated device number. This happens if a
+//! CDI specification was written before the number of a device changed. Another device may have the
+//! outdated number now.
 
 use injection_plan::plan::{Action, InjectionPlan, InjectionStep, SpecNode, StepOwner};
 
 use crate::cgroup::DeviceRule;
 use crate::oci::Bundle;
 
-/// A device node of config.json that has an outdated device number. The plan has another number for
-/// the same path.
+/// A device node of config.json with an outdated device number: the injection plan has another
+/// number for the same path.
 pub(crate) struct StaleNode<'a> {
     pub(crate) node: &'a SpecNode,
     /// The device rules of config.json that apply only to this node.
@@ -18,9 +18,9 @@ pub(crate) struct StaleNode<'a> {
 }
 
 impl<'a> StaleNode<'a> {
-    /// Returns the stale nodes of the devices that a CDI specification or the wrapper runtime
-    /// granted. A node that the user requested directly from the engine (`--device`) is never
-    /// stale.
+    /// Returns the nodes with outdated numbers that a CDI specification or the wrapper runtime has
+    /// added. A node that the user requested directly from the engine (`--device`) is never
+    /// included.
     pub(crate) fn find_all(plan: &'a InjectionPlan, bundle: &'a Bundle) -> Vec<Self> {
         let spec = &bundle.spec_devices;
         let mut stale_nodes = Vec::new();
@@ -35,8 +35,8 @@ impl<'a> StaleNode<'a> {
                 if !is_granted_by_cdi(step, plan, bundle) {
                     continue;
                 }
-                // If config.json has the same number at another path as well, the rules may belong
-                // to a node that the user requested. So they stay.
+                // If config.json has a node with the same number at another path, the user may have
+                // requested that node. The rules may belong to it, so they are not returned.
                 let mut nodes_with_number = spec
                     .nodes
                     .iter()
@@ -54,8 +54,8 @@ impl<'a> StaleNode<'a> {
     }
 }
 
-/// Reports whether a step belongs to a device that a CDI specification or the wrapper runtime
-/// granted.
+/// Reports whether a step is for a device that a CDI specification or the wrapper runtime added to
+/// the container.
 pub(crate) fn is_granted_by_cdi(
     step: &InjectionStep,
     plan: &InjectionPlan,

@@ -1,5 +1,5 @@
-//! Carries out the steps of a plan in the container's mount namespace. All files of the host were
-//! opened before in the host's mount namespace, because here its paths lead to the container's
+//! Carries out the steps of an injection plan in the container's mount namespace. All files of the
+//! host were opened before in the host's mount namespace. Here, their paths lead to the container's
 //! files.
 
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::log::format_error_chain;
 use crate::mount::{Mounter, Source, SyscallSupport};
 
 /// Carries out all injection steps: creates and mounts the files in the container. Adds a warning
-/// for each step that was carried out only in part.
+/// for each step that was not carried out as planned, for example if an optional file was left out.
 pub fn attach_steps(
     steps: Vec<OpenedStep<'_>>,
     root: &ContainerRoot,
@@ -55,9 +55,9 @@ pub fn attach_steps(
             } => {
                 if root.can_create_device_nodes() {
                     match create_device_node(path, number, access, &mut parent_cache) {
-                        // Another file is at the path, such as a node of an outdated CDI
+                        // Another file is at the path, such as a node from an outdated CDI
                         // specification, or this process may not create nodes. The host's node is
-                        // mounted, if it serves as well.
+                        // mounted instead, because it has the same mode and owner as planned.
                         Err(error)
                             if access == host_node_access
                                 && (error.is_path_unusable() || error.is_denied()) =>
@@ -151,8 +151,8 @@ pub fn attach_steps(
     Ok(())
 }
 
-/// Unmounts outdated masks (mounts that hide device links) of a running container. A mask is
-/// outdated if it lists other devices than the new mask in `steps`.
+/// Unmounts outdated masks of a running container, which are mounts that hide links to other
+/// devices. A mask is outdated if it lists other devices than the new mask in `steps`.
 pub fn remove_outdated_masks(
     steps: &[OpenedStep<'_>],
     root: &ContainerRoot,
@@ -165,8 +165,9 @@ pub fn remove_outdated_masks(
     })
 }
 
-/// Returns the warning that a container has the host's node, because its user namespace does not
-/// allow device nodes, although its node should have another mode or owner.
+/// Returns the warning for a node that has the host's mode and owner in place of the planned ones.
+/// In a container with a user namespace, a new node could not be opened, so the host's node is
+/// mounted.
 fn describe_node_of_host(path: &Path, access: DeviceAccess) -> String {
     format!(
         "{}: the container has a user namespace and gets the host's node; to open it, its user \
@@ -185,7 +186,7 @@ fn not_on_host_error(path: &Path, created_node: &CreatedNode) -> ApplyError {
 }
 
 /// A cache of one open directory: the parent directory of the last step's path. The steps of a plan
-/// are sorted by path, so a directory with many files is resolved and checked only once.
+/// are sorted by path, so a directory with many files is opened and checked only once.
 struct ParentCache<'r> {
     root: &'r ContainerRoot,
     last_parent: Option<(PathBuf, Parent)>,
@@ -199,7 +200,7 @@ impl<'r> ParentCache<'r> {
         }
     }
 
-    /// Opens the parent directory of `path`, or returns the cached one. Creates missing
+    /// Returns the parent directory of `path`, from the cache if possible. Creates missing
     /// directories. The second value is the last component of `path`.
     fn open_or_create_parent<'p>(
         &mut self,
@@ -216,8 +217,8 @@ impl<'r> ParentCache<'r> {
         Ok((&self.last_parent.insert(parent).1, name))
     }
 
-    /// Closes the cached directory. This is needed before a mount over a directory, because the
-    /// mount may hide the cached directory.
+    /// Closes the cached directory. The caller must do this before it mounts over a directory. The
+    /// mount may hide the cached directory, and new files there would be invisible.
     fn clear(&mut self) {
         self.last_parent = None;
     }
@@ -233,8 +234,8 @@ fn create_device_node(
     Ok(parent.create_device_node(name, number, access)?)
 }
 
-/// Creates a symbolic link. An existing file at the path is not replaced, because it may be a
-/// directory that the engine mounts, or the link of an earlier run of the hook.
+/// Creates a symbolic link. If a file already exists at the path, it stays: it may be a directory
+/// that the engine has mounted, or the link from an earlier run of the hook.
 fn create_link(
     path: &Path,
     target: &Path,
@@ -270,13 +271,13 @@ fn mount_on_entry(
     Ok(())
 }
 
-/// Mounts a file over the image's file at `path`. If the image has no file there, creates a
-/// symbolic link to the file in the hook's own directory. An empty file as a mount point would stay
-/// in the container's writable layer.
+/// Mounts a file over the image's file at `path`. If the image has no file there, mounts the file
+/// in the hook's own directory, and creates a symbolic link at `path`. Otherwise an empty file as a
+/// mount point would stay in the container's writable layer.
 ///
 /// If the image has a symbolic link at `path`, the link is changed so that it leads to the hook's
-/// own directory. Nothing is mounted over the link's target, because other programs may use it
-/// (`/bin/busybox`).
+/// own directory. Nothing is mounted over the link's target, because other links may lead to it as
+/// well, as to `/bin/busybox`.
 fn mount_file<'p>(
     source: Source,
     path: &'p Path,

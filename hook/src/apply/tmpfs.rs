@@ -11,8 +11,8 @@ use crate::mount::{Mounter, Source, StagedTmpfs};
 
 const DIRECTORY_MODE: Mode = Mode::from_bits_truncate(0o755);
 
-/// The directories that the hook has created in a tmpfs, by their paths relative to the root of the
-/// tmpfs. Each directory stays open, so that it is created and opened only once.
+/// The directories that the hook has created in a tmpfs. The keys are their paths relative to the
+/// root of the tmpfs. Each directory stays open, so that it is created and opened only once.
 #[derive(Debug)]
 pub(super) struct TmpfsDirectories {
     by_path: BTreeMap<PathBuf, WritableDirectory>,
@@ -76,8 +76,8 @@ pub(super) fn attach_with_mounts(
     Ok(tmpfs.set_read_only(mounter)?)
 }
 
-/// Reports whether the path in the container leads to the file of `source`, because an earlier run
-/// of the hook has mounted it.
+/// Reports whether an earlier run of the hook has already mounted `source` at the path in the
+/// container: the path then leads to the same file.
 pub(super) fn is_mounted_at(
     root: &ContainerRoot,
     path: &Path,

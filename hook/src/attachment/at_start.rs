@@ -22,8 +22,9 @@ use crate::oci::{Bundle, State};
 /// Records the devices, rules and nodes that the hook adds to a container at its start. Returns the
 /// device rules that the record now contains. This process must be in the host's mount namespace.
 ///
-/// A record is only written if `boathook follow` tracks one of the devices, if a requested device
-/// is awaited, or if the kernel hides device programs.
+/// A record is only written in three cases: `boathook follow` must keep the nodes of a device up to
+/// date; the host does not have a requested device yet; or the kernel hides the instructions of
+/// eBPF device programs.
 pub fn write_start_record(
     state: &State,
     bundle: &Bundle,
@@ -36,16 +37,16 @@ pub fn write_start_record(
     if devices.is_empty() && awaited_requests.is_empty() && !hides_programs {
         return Ok(Vec::new());
     }
-    // The owner of a rule or node can also be a class. A class counts as followed if one of its
-    // devices is followed.
+    // The owners of a rule or node are the devices or classes that need it. A class counts as
+    // followed if `boathook follow` keeps one of its devices up to date.
     let is_followed = |owner: &StepOwner| devices.iter().any(|device| device.matches_owner(owner));
-    // Nodes and rules are recorded if the engine added them because of a CDI specification or the
-    // wrapper runtime. They are not recorded if the user requested them directly from the engine
-    // (`--device`), because those are never removed.
+    // Nodes and rules of config.json are recorded only if a CDI specification or the wrapper
+    // runtime added them. Nodes and rules that the user requested from the engine (`--device`) are
+    // not recorded, because they are never removed.
     let spec = &bundle.spec_devices;
     let (mut steps, mut files, mut rules) = (Vec::new(), Vec::new(), Vec::new());
-    // The hook revokes the stale rules of config.json. They are recorded as revoked, because the
-    // runtime allows them again when it updates the container (`runc update`).
+    // The hook revokes the rules of config.json for outdated device numbers. They are recorded as
+    // revoked, because the runtime allows them again when it updates the container (`runc update`).
     let mut revoked_rules = Vec::new();
     for StaleNode {
         node,
@@ -88,16 +89,17 @@ pub fn write_start_record(
     files.extend(CreatedFile::from_steps(&steps));
     files.retain(|file: &CreatedFile| file.owners.iter().all(is_followed));
     rules.extend(list_step_rules(&steps).map(|mut rule| {
-        // A rule is never revoked if a device that is not followed needs it as well. An empty list
-        // of owners stands for such a rule.
+        // If `boathook follow` does not track all devices that need the rule, the rule must never
+        // be revoked. An empty list of owners stands for such a rule.
         if !rule.owners.iter().all(is_followed) {
             rule.owners.clear();
         }
         rule
     }));
     let record_file = LockedRecord::open(host_root, &state.id, lock::COMMAND_LOCK_TIMEOUT)?;
-    // A container can request devices by CDI and, at the same time, by its variables or
-    // annotations. In this case the hook is called twice.
+    // The hook is called twice if a container requests devices by CDI and also by variables or
+    // annotations. If the kernel does not hide programs, one of the calls may write no record of
+    // its rules.
     let is_called_twice = !bundle.cdi_grants.is_empty() && bundle.hooks.reads_requests(None);
     let start_time = container::read_start_time(state.pid).ok_or_else(|| {
         let reason = format!("process {} has no start time in /proc", state.pid);
@@ -117,8 +119,9 @@ pub fn write_start_record(
     let mut record = record_file.read_or_create(new_record)?;
     add_host_nodes(&mut rules, &plan.steps, host_root);
     record.add_content(devices, rules, files);
-    // If the user also gave a device directly to the engine (`--device`), the record has neither
-    // rules nor files for it. The container keeps this device and never waits for it.
+    // A request is only recorded if the record has rules or files of its device. It has none if the
+    // user also requested the device from the engine (`--device`): the container then keeps the
+    // device.
     let mut fulfilled_requests = AwaitedRequest::list_fulfilled(plan);
     fulfilled_requests.retain(|request| {
         let mut devices = record.devices.iter();

@@ -7,7 +7,8 @@ use crate::container::{self, ProcessState};
 
 impl AttachmentRecord {
     /// Records the path and the inode number of the container's cgroup. `cgroup` is the cgroup of
-    /// the container's first process, which may have moved to a cgroup below the container's.
+    /// the container's first process. It may be below the container's own cgroup, because the
+    /// process may have moved there.
     pub fn set_cgroup(&mut self, cgroup: Option<&DeviceCgroup>) {
         let Some(cgroup) = cgroup.cloned().map(DeviceCgroup::into_runtime_cgroup) else {
             return;
@@ -22,8 +23,8 @@ impl AttachmentRecord {
     /// Reports whether all processes of the container have ended. Returns false if this is
     /// uncertain.
     ///
-    /// It is not enough that the first process has ended: if the container does not have a PID
-    /// namespace of its own, its other processes continue.
+    /// It is not enough that the first process has ended. Without a PID namespace of its own, the
+    /// container's other processes continue to run.
     pub fn has_ended(&self) -> bool {
         match container::read_process_state(self.pid, self.start_time) {
             ProcessState::Running | ProcessState::Unknown => false,
@@ -41,7 +42,8 @@ impl AttachmentRecord {
     /// Reports whether the record of a new start of the container may replace this record.
     ///
     /// If an older version of Boathook wrote this record, it is enough that the first process has
-    /// ended. The cgroup at the recorded path may already belong to the new start.
+    /// ended. Such a record has no inode number, so the cgroup at its path may already be that of
+    /// the new start.
     pub fn is_replaceable(&self) -> bool {
         let has_first_process_ended =
             || container::read_process_state(self.pid, self.start_time) == ProcessState::Ended;
@@ -54,8 +56,7 @@ impl AttachmentRecord {
         container::read_process_state(self.pid, self.start_time) == ProcessState::Running
     }
 
-    /// Reports whether the container has a cgroup that it shares with no other container, and whose
-    /// path is recorded.
+    /// Reports whether the record contains a cgroup that belongs to this container alone.
     fn has_own_cgroup(&self) -> bool {
         self.cgroup_inode != 0 || self.has_cgroup_path_only()
     }
@@ -95,8 +96,8 @@ impl AttachmentRecord {
             return Ok(recorded_cgroup);
         }
         let process_cgroup = DeviceCgroup::from_pid(self.pid);
-        // If the first process has ended, another process may have its id now. Then
-        // `process_cgroup` may be the cgroup of that other process.
+        // This check comes after the read of the cgroup. If the first process has ended, another
+        // process may have its id, and `process_cgroup` may be the cgroup of that other process.
         if !self.is_first_process_running() {
             return Ok(None);
         }

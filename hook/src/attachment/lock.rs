@@ -1,9 +1,9 @@
 //! The two locks that protect attachment records.
 //!
-//! The lock of a container is held while the container is changed. The container can delay this
-//! change. The write lock of the record directory is held only while record files are compared and
-//! written. So `detach` can record revoked rules even while another process holds the container's
-//! lock.
+//! A process holds the lock of a container while it changes the container, and the container can
+//! delay this change. A process holds the write lock of the record directory only while it compares
+//! and writes record files. So `boathook detach` can write a record even if another process does
+//! not release the container's lock.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -45,15 +45,15 @@ impl Drop for ContainerLock {
 }
 
 impl ContainerLock {
-    /// Acquires the lock of the container `id`. Waits at most `timeout`, because another process
-    /// may hold the lock forever if the container prevents that process from ending.
+    /// Acquires the lock of the container `id`. Waits at most `timeout`, because a hostile
+    /// container may prevent the process that holds the lock from ending.
     pub fn acquire(directory: &Path, id: &str, timeout: Duration) -> io::Result<Self> {
         let reason = "another process is changing this container, and does not end";
         retry_within(timeout, reason, || Self::try_acquire(directory, id))
     }
 
-    /// Acquires the lock without waiting. Returns `None` if another process holds it, or has
-    /// removed the lock file in the meantime.
+    /// Acquires the lock without waiting. Returns `None` if another process holds the lock, or has
+    /// just removed the lock file; the caller may then try again.
     pub fn try_acquire(directory: &Path, id: &str) -> io::Result<Option<Self>> {
         let path = directory.join(format!(".{id}.lock"));
         let file = open_lock_file(&path)?;
@@ -75,11 +75,11 @@ impl ContainerLock {
         Ok(is_same_file.then_some(ContainerLock { path, file }))
     }
 
-    /// Removes the lock file. The caller must release the lock after that. A process that waits for
-    /// the lock notices that the file was removed, and creates a new file.
+    /// Removes the lock file. The caller must then release the lock. A process that waits for the
+    /// lock notices that the file was removed, and creates a new file.
     pub fn remove_file(&self) {
-        // The removal is tried twice, so that one failed system call does not leave the lock file
-        // behind.
+        // The removal is tried twice, so that a single failed system call does not leave the lock
+        // file behind.
         let _ = fs::remove_file(&self.path).or_else(|_| fs::remove_file(&self.path));
     }
 }

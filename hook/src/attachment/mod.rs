@@ -1,9 +1,10 @@
-//! The attachment record of a container: the devices that the container is to have, and what was
-//! changed in the container for them. Each record is a file below `/run/boathook`.
+//! The attachment record of a container. It lists the devices that the container should have, and
+//! the changes that were made in the container for them. Each record is a file below
+//! `/run/boathook`.
 //!
 //! The hook writes a record when a container starts ([`write_start_record`]). The crate `boathook`
-//! changes running containers and updates their records. Device rules are revoked here, because a
-//! revocation uses only the record and the container's cgroup.
+//! changes running containers and updates their records. This module also revokes device rules,
+//! because a revocation uses only the record and the container's cgroup.
 
 mod at_start;
 mod cgroup;

@@ -1,8 +1,9 @@
 //! Reads, writes and removes the files of attachment records below `/run/boathook`. Each container
 //! has one file.
 //!
-//! Only the process that holds a container's lock writes the container's file. The exception is
-//! `detach`: it writes the file without the lock if the lock is not released in time.
+//! Normally, only the process that holds a container's lock writes the container's file. The
+//! exception is `boathook detach`: if another process does not release the lock in time, `detach`
+//! writes the file without the lock.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirEntry, Permissions};
@@ -34,7 +35,8 @@ pub struct StoredRecords {
     pub records: Vec<AttachmentRecord>,
     /// An error message for each record that cannot be read.
     pub errors: BTreeSet<String>,
-    /// Whether a record of an ended container was found, which [`prune_records`] can remove.
+    /// Whether at least one record belongs to a container that has ended. [`prune_records`] can
+    /// remove such a record.
     pub has_ended_container: bool,
 }
 
@@ -60,19 +62,19 @@ impl LockedRecord {
     }
 
     /// Reads the attachment record of the container. The record may be from a previous start of the
-    /// container, and is `None` if there is no file.
+    /// container. Returns `None` if there is no record file.
     pub fn read(&self) -> io::Result<Option<AttachmentRecord>> {
         read_record(&self.record_dir.join(&self.id))
     }
 
-    /// Returns the record of a container that is being started. If a record of the same start
-    /// exists, returns this record. Otherwise returns `new_record`, which replaces a record of a
-    /// previous start.
+    /// Returns the record to use for a container that is being started. If the file contains a
+    /// record of the same start, because the hook runs twice, returns this record. Otherwise
+    /// returns `new_record`, even if the file contains a record of a previous start.
     ///
     /// # Errors
     ///
-    /// Fails if the existing record belongs to another running container with the same id, or if
-    /// the existing record cannot be read and may belong to such a container.
+    /// Fails if the file contains the record of another running container with the same id. Also
+    /// fails if the file cannot be read, because it may contain such a record.
     pub fn read_or_create(&self, new_record: AttachmentRecord) -> io::Result<AttachmentRecord> {
         match self.read()? {
             Some(existing_record) if existing_record.is_from_same_start(&new_record) => {
@@ -88,9 +90,9 @@ impl LockedRecord {
         }
     }
 
-    /// Reads the container's record, changes it with `change_record` and writes it, while no other
-    /// process can write it. Returns the written record, or `None` if the file has no record of the
-    /// same start as `start_record`.
+    /// Reads the container's record, changes it with `change_record` and writes it. Meanwhile no
+    /// other process can write it. Returns the written record. Returns `None`, and writes nothing,
+    /// if the file has no record of the same start as `start_record`.
     pub fn update(
         &self,
         start_record: &AttachmentRecord,
@@ -100,7 +102,8 @@ impl LockedRecord {
     }
 
     /// Writes `record` if the file still contains `expected_record`. Otherwise writes nothing and
-    /// returns false: another process has detached devices without the container's lock.
+    /// returns false. The file is different if `boathook detach` changed it without the container's
+    /// lock.
     pub fn save_if_unchanged(
         &self,
         expected_record: Option<&AttachmentRecord>,
@@ -114,11 +117,12 @@ impl LockedRecord {
         Ok(true)
     }
 
-    /// Writes `record`, without the devices that another process has detached since `saved_record`
-    /// was read or written. That process did not have the container's lock.
+    /// Writes `record`, but first removes the devices that `boathook detach` has detached without
+    /// the container's lock. They are the devices that `saved_record` has, and that the file no
+    /// longer has. `saved_record` is the content that this process last read or wrote.
     ///
-    /// Revokes the rules of these devices again, because this process may have allowed them in the
-    /// meantime.
+    /// Also revokes the device rules of these devices again, because this process may have allowed
+    /// them after `detach` had revoked them.
     pub fn save_merged(
         &self,
         saved_record: &AttachmentRecord,
@@ -135,8 +139,9 @@ impl LockedRecord {
         write_result
     }
 
-    /// Removes from `record` the devices, requests and rules that `saved_record` contains, but the
-    /// record file no longer contains. Returns the removed rules.
+    /// Removes the devices, requests and rules from `record` that another process has removed from
+    /// the file. They are in `saved_record`, and are no longer in the file. Returns the removed
+    /// rules.
     fn remove_detached_content(
         &self,
         saved_record: &AttachmentRecord,
@@ -173,8 +178,8 @@ impl LockedRecord {
                 let mut previous_requests = previous_requests.iter();
                 let previous_request =
                     previous_requests.find(|previous| previous.is_same_request(request));
-                // This process may have found the device of the request since it read the record.
-                // So this device is kept.
+                // This process may have found a device for the request since it read the record. So
+                // the request keeps the id of this device.
                 if let Some(previous_request) = previous_request {
                     request.device_id.clone_from(&previous_request.device_id);
                 }
@@ -214,8 +219,8 @@ impl Drop for LockedRecord {
 /// Removes the records and lock files of containers that have ended, and the temporary files of
 /// processes that were killed while they wrote a record.
 ///
-/// The caller must not hold the lock of a container or the write lock of the directory, because
-/// this function acquires them.
+/// The caller must hold neither the lock of a container nor the write lock of the directory,
+/// because this function acquires both.
 pub fn prune_records(host_root: &Path) {
     for record_dir in list_record_dirs(host_root) {
         let names =
@@ -260,8 +265,8 @@ fn prune_record(record_dir: &Path, id: &str) {
             lock.remove_file();
         }
         Ok(None) => lock.remove_file(),
-        // The record is kept, because the container is running. If the record cannot be read, the
-        // container may be running.
+        // The container is running. If its record cannot be read, it may be running. So the record
+        // is kept.
         Ok(Some(_)) | Err(_) => {}
     }
 }
@@ -279,9 +284,9 @@ pub fn find_record(host_root: &Path, id: &str) -> io::Result<Option<AttachmentRe
     Ok(None)
 }
 
-/// Changes the record of a container without the container's lock, for the case that another
-/// process does not release the lock. Does nothing if no record of the same start as `start_record`
-/// exists.
+/// Changes the record of a container without the container's lock. `boathook detach` does this if
+/// another process does not release the lock in time. Does nothing if no record of the same start
+/// as `start_record` exists.
 pub fn update_record_without_lock(
     host_root: &Path,
     start_record: &AttachmentRecord,
@@ -316,8 +321,8 @@ pub fn read_records_and_log_errors(host_root: &Path) -> Vec<AttachmentRecord> {
     stored.records
 }
 
-/// Reads the records of all containers of the host. Leaves out ended containers. An unreadable
-/// record becomes an error message.
+/// Reads the records of all running containers of the host. For a record that cannot be read, the
+/// result contains an error message.
 pub fn read_stored_records(host_root: &Path) -> StoredRecords {
     let mut stored = StoredRecords::default();
     for record in iterate_records(host_root) {
@@ -343,8 +348,9 @@ fn iterate_records(host_root: &Path) -> impl Iterator<Item = io::Result<Attachme
     records.filter_map(|entry| read_record(&entry.path()).transpose())
 }
 
-/// Adds to a bundle the requests that only the container's attachment record contains: those of
-/// `boathook attach`, and those whose devices were detached. The record is found by `bundle_dir`.
+/// Adds the requests to `bundle` that are not in config.json, but in the container's attachment
+/// record: the requests of `boathook attach`, and those whose devices were detached. The record is
+/// found by the path `bundle_dir`.
 pub fn add_recorded_requests(bundle: &mut Bundle, bundle_dir: &Path, host_root: &Path) {
     let records = read_records_and_log_errors(host_root);
     let record = records
@@ -355,8 +361,8 @@ pub fn add_recorded_requests(bundle: &mut Bundle, bundle_dir: &Path, host_root: 
         record.map_or_else(Vec::new, AttachmentRecord::list_detached_requests);
 }
 
-/// Returns the directory of the attachment records, and creates it if it does not exist. It is
-/// below `/run/boathook`, or below `/run/user/UID` for a rootless engine.
+/// Returns the directory of the attachment records, and creates it if it does not exist. The path
+/// is `/run/boathook/attached`, or `/run/user/UID/boathook/attached` for a rootless engine.
 pub fn create_record_dir(host_root: &Path) -> io::Result<PathBuf> {
     let mut last_error = io::Error::from(io::ErrorKind::NotFound);
     for parent in log::list_log_directories(host_root) {
@@ -383,8 +389,9 @@ fn list_entries(record_dir: &Path) -> impl Iterator<Item = DirEntry> + use<> {
     fs::read_dir(record_dir).into_iter().flatten().flatten()
 }
 
-/// Fails unless the id of a container is usable as the name of its record file. Runtimes allow
-/// letters, digits and `_+-.` in ids. A leading dot is reserved for lock files.
+/// Fails if a container's id cannot be the name of its record file. Runtimes allow letters, digits
+/// and `_+-.` in ids. A leading dot is not allowed, because the names of lock files and temporary
+/// files begin with a dot.
 fn check_id(id: &str) -> io::Result<()> {
     if id.is_empty() || id.starts_with('.') || id.contains('/') {
         return Err(io::ErrorKind::InvalidFilename.into());
@@ -415,9 +422,9 @@ fn write_record(record_dir: &Path, record: &AttachmentRecord) -> io::Result<()> 
     let file = replacement.file();
     file.set_permissions(Permissions::from_mode(0o600))?;
     file.write_all(text.as_bytes())?;
-    // Nothing is flushed to disk, because `/run` is in memory and a record is only valid until the
-    // next boot. The rename is the last call that can fail, so an error leaves the previous record
-    // unchanged.
+    // The file is not flushed to disk (fsync(2)), because `/run` is in memory and a record is only
+    // valid until the next boot. The rename is the last call that can fail. So after an error, the
+    // previous record is unchanged.
     replacement.commit()
 }
 

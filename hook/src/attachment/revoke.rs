@@ -1,8 +1,8 @@
 //! Revokes device rules of a container.
 //!
-//! This module uses only the attachment record and the container's cgroup. The container or its
-//! user can change the container's bundle, processes and injection plan, so they are not used.
-//! There is one exception: if an older version of Boathook wrote the record, the bundle is read.
+//! This module uses only the attachment record and the container's cgroup. It does not use the
+//! container's bundle, processes or injection plan, because the container or its user can change
+//! them. The only exception is a record of an older version of Boathook: then the bundle is read.
 
 use device_class::device::DeviceRule;
 use injection_plan::plan::SpecRule;
@@ -25,9 +25,9 @@ pub enum RevokeError {
 }
 
 impl AttachmentRecord {
-    /// Revokes `rules` in the container's cgroup. `remaining_record` is the record without the
-    /// devices that lose their rules. Access that its rules allow is not revoked. Returns warnings
-    /// for the log.
+    /// Revokes `rules` in the container's cgroup. `remaining_record` is the record of the devices
+    /// that the container keeps. Access that its rules allow is not revoked. Returns warnings for
+    /// the log.
     pub fn revoke_rules(
         &self,
         rules: &[RecordedRule],
@@ -44,8 +44,9 @@ impl AttachmentRecord {
             attached_device_rules.map(|rule| rule.rule).collect();
         let rules = to_device_rules(rules);
         let base_rules = remaining_record.list_rules_to_regenerate(&cgroup, &rules)?;
-        // A device may lose only some of its access. In this case all its access is revoked first,
-        // and the access that it keeps is allowed again.
+        // The container may lose only a part of its access to a device, such as writing. In this
+        // case, all access to the device is revoked first, and the remaining access is allowed
+        // again.
         let loses_access = |remaining: &DeviceRule| {
             let mut revoked_rules = rules.iter().filter(|rule| rule.number == remaining.number);
             revoked_rules.any(|rule| !remaining.access.contains(rule.access))
@@ -85,10 +86,9 @@ impl AttachmentRecord {
         })
     }
 
-    /// Returns the rules that the container's device program may have been generated from. If the
-    /// kernel hides the program, these are all rules, so that the program can be generated again.
-    /// Otherwise they are the rules of the specification, or `revoked_rules` if the specification
-    /// cannot be read.
+    /// Returns the rules from which the container's eBPF device program was probably generated. If
+    /// the kernel hides the program, returns all rules, so that the program can be generated again.
+    /// Otherwise returns the rules of config.json, or `revoked_rules` if those cannot be read.
     fn list_rules_to_regenerate(
         &self,
         cgroup: &DeviceCgroup,
@@ -108,17 +108,18 @@ impl AttachmentRecord {
         }
     }
 
-    /// Returns the rules from which a hidden device program is generated again: the rules of
-    /// config.json that were not revoked, and the rules of the record.
+    /// Returns all rules of the container: the rules of config.json that were not revoked, and the
+    /// rules of the record. If the kernel hides the container's device program, it is generated
+    /// again from them.
     pub fn to_spec_rules(&self, spec_rules: &[SpecRule]) -> SpecRules {
         SpecRules::from_spec(spec_rules)
             .with_denied_rules(&to_device_rules(&self.revoked_spec_rules))
             .with_allowed_rules(&to_device_rules(&self.rules))
     }
 
-    /// Returns those of `rules` that the cgroup still allows after a revocation has failed. Only
-    /// these rules may stay in the record, because `boathook follow` allows all recorded rules
-    /// again.
+    /// Returns the rules from `rules` that the cgroup still allows after a revocation has failed.
+    /// Only these rules may stay in the record, because `boathook follow` allows all recorded rules
+    /// again. If this is unknown, returns all rules.
     pub fn find_allowed_rules(
         &self,
         rules: &[RecordedRule],
@@ -127,8 +128,8 @@ impl AttachmentRecord {
         let Ok(Some(cgroup)) = self.find_cgroup() else {
             return rules.to_vec();
         };
-        // If the kernel does not show which devices the cgroup allows, all rules are revoked once
-        // more. If this succeeds, the cgroup allows none of them.
+        // The kernel may not show which devices the cgroup allows. In this case, all rules are
+        // revoked once more. If this succeeds, the cgroup allows none of them.
         let are_rules_visible = || {
             Ok::<_, CgroupError>(!cgroup.has_hidden_program()? && !cgroup.has_hidden_exceptions()?)
         };

@@ -16,13 +16,13 @@ impl DeviceCgroup {
     /// Allows the processes of the cgroup to use the devices in `rules`, in addition to the devices
     /// that they may already use.
     ///
-    /// The rules are added first to the systemd units of the cgroup and of the slices and services
-    /// above it, so that systemd keeps them at a `daemon-reload`. The units come first because
-    /// systemd sets all rules of a unit whenever the unit changes. Cgroups that deny no device are
-    /// skipped.
+    /// The rules are first added to the systemd units of the cgroup and of the slices and services
+    /// above it. systemd then keeps them at a `daemon-reload`. The units come first, because
+    /// systemd writes all rules of a unit to its cgroup whenever the unit changes. The unit of a
+    /// cgroup that restricts no devices is not changed.
     ///
-    /// `spec_rules` are the rules that the runtime got from config.json. If the kernel hides the
-    /// device program that enforces them, a new program is generated from them.
+    /// `spec_rules` are the rules that the runtime got from config.json. They are only needed if
+    /// the kernel hides the runtime's device program. Then a new program is generated from them.
     ///
     /// The system calls need CAP_SYS_ADMIN, and CAP_NET_ADMIN for cgroup v2. Before Linux 5.11 they
     /// also need CAP_SYS_RESOURCE if the limit of locked memory is low. Missing privileges are
@@ -44,11 +44,13 @@ impl DeviceCgroup {
         self.allow_through_systemd(HostSystemd::default(), rules, spec_rules)
     }
 
-    /// Allows `new_rules` and revokes `stale_rules`. Does not revoke access to devices that have a
-    /// rule in `kept_rules`. Returns warnings for the administrator.
+    /// Allows the devices of `new_rules` and revokes those of `stale_rules`. A device that also has
+    /// a rule in `kept_rules` or `new_rules` is not revoked. Returns warnings for the
+    /// administrator.
     ///
-    /// On cgroup v2, each device program is replaced only once. The stale rules are revoked even if
-    /// the new rules cannot be allowed.
+    /// On cgroup v2, both changes are made together, so that each device program is replaced only
+    /// once. If the new rules cannot be allowed, the stale rules are revoked anyway, and the error
+    /// is returned.
     pub fn exchange_rules(
         &self,
         stale_rules: &[DeviceRule],
@@ -80,8 +82,8 @@ impl DeviceCgroup {
         Ok(warnings)
     }
 
-    /// Does the work of [`allow`](Self::allow) with the sockets and the `/dev` directory of
-    /// `systemd`. Tests pass a simulated systemd.
+    /// Does the work of [`allow`](Self::allow). Uses the sockets and the `/dev` directory in
+    /// `systemd`, because tests pass those of a simulated systemd.
     pub(crate) fn allow_through_systemd(
         &self,
         systemd: HostSystemd,
@@ -92,8 +94,8 @@ impl DeviceCgroup {
     }
 
     /// Allows the devices of `rules` in the systemd units and in the cgroup. On cgroup v2, the new
-    /// device programs also deny the devices of `revoked_rules`. Cgroup v1 ignores
-    /// `revoked_rules`.
+    /// device programs also deny the devices of `revoked_rules`. On cgroup v1, `revoked_rules` has
+    /// no effect.
     fn change_rules(
         &self,
         systemd: HostSystemd,
@@ -122,7 +124,8 @@ impl DeviceCgroup {
                 let earlier_list = v1::DeviceList::read(&cgroup.dir)?;
                 report.units = allow_in_units(&report.rules);
                 // On cgroup v1, systemd clears `devices.list` before it writes the rules of the
-                // unit. So the rules that the runtime had set are lost, and are written again here.
+                // unit. The rules that the runtime had set are then lost, so they are written again
+                // here.
                 if !report.units.is_empty() {
                     v1::restore_entries(cgroup, &earlier_list)?;
                 }

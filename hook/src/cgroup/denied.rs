@@ -1,24 +1,25 @@
-//! Finds out which device accesses a cgroup denies, to explain why a device cannot be opened.
+//! Finds the device accesses that a cgroup denies. They explain why a process of the container
+//! cannot open a device.
 
 use super::error::CgroupError;
 use super::rule::{self, DeviceRule};
 use super::{DeviceCgroup, v1, v2};
 
-/// The result of [`DeviceCgroup::find_denied_rules`]: the accesses that the cgroup or one of its
-/// ancestors denies.
+/// The result of [`DeviceCgroup::find_denied_rules`]: the tested device rules that the cgroup or
+/// one of its ancestors denies.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct DeniedRules {
-    /// The requested rules of which at least one access (read, write or mknod) is denied.
+    /// The rules with at least one access (read, write or mknod) that is denied.
     pub rules: Vec<DeviceRule>,
-    /// The number of device programs that could not be evaluated. They may deny additional
-    /// accesses.
+    /// The number of device programs that this process could not evaluate. They may deny more
+    /// accesses than `rules` shows.
     pub unreadable_program_count: usize,
 }
 
 impl DeviceCgroup {
     /// Reports whether the kernel hides the instructions of a device program that is attached to
     /// the container's own cgroups (`net.core.bpf_jit_harden=2`). A hidden program cannot be
-    /// rewritten. It can only be generated again from config.json.
+    /// rewritten. It can only be replaced by a new program that is generated from config.json.
     pub fn has_hidden_program(&self) -> Result<bool, CgroupError> {
         match self {
             Self::V1(_) => Ok(false),
@@ -43,8 +44,8 @@ impl DeviceCgroup {
     pub fn find_denied_rules(&self, rules: &[DeviceRule]) -> Result<DeniedRules, CgroupError> {
         let merged_rules = rule::merge_by_device(rules);
         match self {
-            // A cgroup v1 can never allow more than its ancestors do. So it is enough to read the
-            // list of this cgroup.
+            // A cgroup of v1 never allows more than its ancestors allow. So the list of this cgroup
+            // is enough.
             Self::V1(cgroup) => {
                 let list = v1::DeviceList::read(&cgroup.dir)?;
                 let rules = merged_rules.into_iter().filter(|rule| !list.allows(rule));

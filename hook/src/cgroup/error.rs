@@ -28,8 +28,8 @@ pub enum CgroupError {
          DeviceAllow= on the systemd unit"
     )]
     AncestorDenies {
-        /// The directory of the container's cgroup. This cgroup cannot allow more than its
-        /// ancestors do.
+        /// The directory of the container's cgroup. This cgroup cannot allow a device that one of
+        /// its ancestors denies.
         cgroup: PathBuf,
         /// The directory of an ancestor of this cgroup. The ancestor denies `rule`.
         ancestor: PathBuf,
@@ -93,8 +93,8 @@ pub enum CgroupError {
 }
 
 impl CgroupError {
-    /// Reports whether the kernel refused to show device programs because this process does not
-    /// have CAP_SYS_ADMIN or CAP_NET_ADMIN in the initial user namespace.
+    /// Reports whether the kernel refused to show device programs because this process has too few
+    /// privileges. It needs CAP_SYS_ADMIN and CAP_NET_ADMIN in the initial user namespace.
     pub fn lacks_privileges(&self) -> bool {
         match self {
             Self::ReadPrograms { source, .. } => {

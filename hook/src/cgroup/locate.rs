@@ -50,14 +50,14 @@ impl DeviceCgroup {
         Self::find(&KernelMountPaths::default(), pid)
     }
 
-    /// Finds the cgroup as [`Self::from_pid`] does, but does not read `/proc/PID/cgroup`.
-    /// `membership` is the content of this file.
+    /// Finds the cgroup of a process as [`Self::from_pid`] does. `membership` is the content of
+    /// `/proc/PID/cgroup`, which the caller has already read.
     pub fn from_membership(membership: &[u8]) -> Result<Option<Self>, CgroupError> {
         Self::find_by_membership(&KernelMountPaths::default(), membership)
     }
 
-    /// Returns the cgroup at `path` in the hierarchy that controls devices. It is no error if this
-    /// cgroup does not exist. Returns `None` if the kernel of the host has no device controller.
+    /// Returns the cgroup at `path` in the hierarchy that controls devices. The cgroup need not
+    /// exist. Returns `None` if the kernel of the host has no device controller.
     ///
     /// # Errors
     ///
@@ -66,8 +66,8 @@ impl DeviceCgroup {
         Self::find_by_path(&KernelMountPaths::default(), |_| Some(path))
     }
 
-    /// Finds the cgroup as [`Self::from_pid`] does, but with the mount points in `mounts`. Tests
-    /// pass directories of their own.
+    /// Does the work of [`Self::from_pid`] with the mount points in `mounts`, because tests pass
+    /// directories of their own.
     pub(super) fn find(mounts: &KernelMountPaths, pid: i32) -> Result<Option<Self>, CgroupError> {
         let path = mounts.proc_path.join(pid.to_string()).join("cgroup");
         Self::find_by_membership(mounts, &read_file(&path, MAX_MEMBERSHIP_BYTES)?)
@@ -101,9 +101,9 @@ impl DeviceCgroup {
     }
 }
 
-/// Reports whether cgroup v2 is mounted at `path`. runc and crun decide in the same way. On a
-/// hybrid host, cgroup v2 is mounted at `/sys/fs/cgroup/unified`. Runtimes attach no device
-/// programs there, because cgroup v1 controls devices on such a host.
+/// Reports whether cgroup v2 is mounted at `path`. runc and crun make the same test to find out
+/// which version controls devices. On a hybrid host, cgroup v2 is mounted only at
+/// `/sys/fs/cgroup/unified`, and cgroup v1 controls devices.
 fn is_cgroup2(path: &Path) -> bool {
     statfs(path).is_ok_and(|stat| stat.filesystem_type() == CGROUP2_SUPER_MAGIC)
 }
@@ -144,8 +144,8 @@ impl CgroupMount {
     /// if this mount does not show the cgroup.
     fn resolve_directory(&self, cgroup_path: &Path) -> Option<PathBuf> {
         let relative_path = cgroup_path.strip_prefix(&self.visible_root).ok()?;
-        // If a cgroup is outside of this process's cgroup namespace, the kernel shows its path as
-        // `/../x`.
+        // A path such as `/../x` is refused. The kernel shows it for a cgroup outside of this
+        // process's cgroup namespace, and no mount of the namespace shows that cgroup.
         let is_visible = relative_path
             .components()
             .all(|component| matches!(component, Component::Normal(_)));
@@ -153,9 +153,9 @@ impl CgroupMount {
     }
 }
 
-/// Returns the mounts of `hierarchy`. A mount with a shorter visible root comes first, because it
-/// shows more of the hierarchy. Of two mounts with the same root, the later mount comes first,
-/// because it may hide the earlier one.
+/// Returns the mounts of `hierarchy`, in the order in which a caller should use them. A mount with
+/// a visible root of fewer components comes first, because it shows more of the hierarchy. Of two
+/// such mounts, the later one comes first, because it may hide the earlier one.
 fn parse_mounts(content: &[u8], hierarchy: Hierarchy) -> Vec<CgroupMount> {
     let lines = content.split(|byte| *byte == b'\n').rev().enumerate();
     let by_depth: BTreeMap<_, _> =

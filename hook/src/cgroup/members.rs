@@ -1,6 +1,6 @@
-//! Lists the processes of a container's cgroup, to find out whether the container still runs. It is
-//! not enough to look at the container's first process: it may end while other processes run, and
-//! `/proc` does not describe a process whose main thread has ended.
+//! Lists the processes of a container's cgroup. They show whether the container still runs. The
+//! container's first process does not show this: it may end while other processes run, and `/proc`
+//! does not describe a process whose main thread has ended.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -27,8 +27,8 @@ impl DeviceCgroup {
         &cgroup.dir
     }
 
-    /// Returns the inode number of the cgroup's directory. If the cgroup is removed and another one
-    /// is created at the same path, the number is different.
+    /// Returns the inode number of the cgroup's directory. The number shows whether the cgroup at a
+    /// path is still the same one: a new cgroup at this path has another number.
     pub(crate) fn inode(&self) -> io::Result<u64> {
         Ok(fs::metadata(self.directory())?.ino())
     }

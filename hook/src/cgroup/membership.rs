@@ -20,7 +20,8 @@ pub(super) enum Hierarchy {
 /// `/proc/PID/cgroup`. Returns `None` if the file has no line for the hierarchy.
 pub(super) fn parse_cgroup_path(content: &[u8], hierarchy: Hierarchy) -> Option<&Path> {
     content.split(|byte| *byte == b'\n').find_map(|line| {
-        // The path is the last of three fields, and the only one that may contain colons.
+        // The line is split into at most three fields, because the last field, the path, may
+        // contain colons.
         let mut fields = line.splitn(3, |byte| *byte == b':');
         let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
         let is_line_of_hierarchy = match hierarchy {

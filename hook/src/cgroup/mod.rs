@@ -1,18 +1,19 @@
-//! Changes the device rules of a container. They decide which devices the processes of the
+//! Changes the device rules of a container. The rules decide which devices the processes in the
 //! container's cgroup may open.
 //!
 //! The runtime sets the rules of a container before it calls hooks. On cgroup v1, the kernel keeps
 //! a list of rules for each cgroup. On cgroup v2, device programs are attached to the container's
 //! cgroup and to any of its ancestors. All of them must allow an access.
 //!
-//! If systemd is the cgroup driver, the rules are first added to the systemd unit ([`systemd`]).
-//! This is needed because systemd generates a unit's rules again from its own data, for example at
-//! a `daemon-reload`. [`DeviceCgroup::allow`] adds the rules to the unit and to the cgroup.
+//! If systemd manages the cgroup, the rules are first added to the systemd unit ([`systemd`]).
+//! Otherwise they would be lost when systemd generates the unit's rules again from its own data,
+//! for example at a `daemon-reload`. [`DeviceCgroup::allow`] adds the rules to the unit and to the
+//! cgroup.
 //!
-//! The devices of a container never extend the access of another container. If a cgroup that
-//! encloses the container's cgroup denies a device, the container does not start. Only slices and
-//! services of systemd, which an administrator configures, are changed together with the
-//! container's own cgroup. Such a change is reported.
+//! A container that gets a device must not give another container access to the device. So the
+//! rules of an enclosing container or of the host are never changed: if they deny the device, the
+//! container does not start. The only exceptions are slices and services of systemd, which an
+//! administrator configures. A change of these is reported.
 
 mod allow;
 mod denied;
@@ -48,10 +49,11 @@ pub use v2::hides_new_programs;
 /// The cgroup that controls which devices a process may open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceCgroup {
-    /// A cgroup v1 in the hierarchy of the `devices` controller. It has a list of rules.
+    /// A cgroup of v1 in the hierarchy of the `devices` controller. The kernel keeps a list of
+    /// rules for it.
     V1(CgroupDir),
-    /// A cgroup v2. Its rules are device programs that are attached to it
-    /// (`BPF_PROG_TYPE_CGROUP_DEVICE`).
+    /// A cgroup of v2. Its rules are the device programs (`BPF_PROG_TYPE_CGROUP_DEVICE`) that are
+    /// attached to it.
     V2(CgroupDir),
 }
 
@@ -72,13 +74,14 @@ pub struct CgroupDir {
 #[derive(Clone, Copy, Debug)]
 struct Ancestor<'a> {
     dir: &'a Path,
-    /// The path of the cgroup in its hierarchy. It contains the names of systemd units.
+    /// The path of the cgroup in its hierarchy. Its components can be names of systemd units, which
+    /// show the owner of the cgroup.
     path: &'a Path,
     owner: CgroupOwner,
 }
 
-/// The component that decides the device rules of a cgroup. This determines whether the start of a
-/// container may change the rules.
+/// The owner of a cgroup's device rules. Only if the owner is the container or a systemd unit may
+/// Boathook change the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CgroupOwner {
     /// The cgroup belongs to the container. If the runtime created the container's cgroup below a

@@ -1,4 +1,5 @@
-//! Checks whether this process has the capabilities that are needed to change device rules.
+//! Checks whether this process has the capabilities to change device rules. The answer shows
+//! whether an EPERM of the kernel is expected.
 
 use caps::{CapSet, Capability};
 use nix::sys::stat::stat;
@@ -13,9 +14,9 @@ pub(super) fn can_change_programs() -> bool {
 
 /// Reports whether this process has `capabilities` in the initial user namespace.
 ///
-/// A process of a rootless runtime has them only in its own user namespace, and EPERM is expected.
-/// If a process has them in the initial user namespace, EPERM has another cause and must be
-/// reported.
+/// If the result is false, EPERM is expected: a process of a rootless runtime has capabilities only
+/// in its own user namespace. If the result is true, EPERM has another cause, such as a security
+/// module, and must be reported.
 pub(super) fn has_capabilities(capabilities: &[Capability]) -> bool {
     let has_capability = |capability: &Capability| {
         caps::has_cap(None, CapSet::Effective, *capability).unwrap_or(false)

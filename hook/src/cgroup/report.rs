@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use super::rule::DeviceRule;
 use super::systemd::{SystemdError, SystemdReport, UnitOutcome};
 
-/// The changes of device rules that a call of [`DeviceCgroup::allow`](super::DeviceCgroup::allow)
-/// has made.
+/// The result of [`DeviceCgroup::allow`](super::DeviceCgroup::allow) for each systemd unit and each
+/// cgroup.
 #[derive(Debug, Default)]
 pub struct AllowReport {
-    /// The device rules that were requested, merged to one rule for each device.
+    /// The device rules that the caller wanted to allow, merged to one rule for each device.
     pub rules: Vec<DeviceRule>,
     pub units: Vec<UnitReport>,
     /// The results for the container's cgroup and then for its ancestors. A cgroup that has several
@@ -18,12 +18,12 @@ pub struct AllowReport {
     pub cgroups: Vec<CgroupReport>,
 }
 
-/// The result of the change of one systemd unit. If `result` is an error, the container can use the
-/// devices only until systemd sets the device rules of the unit again.
+/// The result for one systemd unit. If `result` is an error, the container can use the devices only
+/// until systemd writes the unit's device rules to the cgroup again.
 #[derive(Debug)]
 pub struct UnitReport {
-    /// True if processes of other containers or of the host also belong to the unit. Then a change
-    /// of the unit is reported to the administrator.
+    /// True if processes of other containers or of the host may also belong to the unit. They can
+    /// then also use the devices, so a change is reported to the administrator.
     pub has_other_processes: bool,
     pub result: Result<SystemdReport, SystemdError>,
 }
@@ -31,31 +31,32 @@ pub struct UnitReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupReport {
     pub cgroup: PathBuf,
-    /// True if processes of other containers or of the host are also in the cgroup. Then a change
-    /// of the cgroup is reported to the administrator.
+    /// True if processes of other containers or of the host may also be in the cgroup. They can
+    /// then also use the devices, so a change is reported to the administrator.
     pub has_other_processes: bool,
     pub outcome: RuleChangeOutcome,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleChangeOutcome {
-    /// This cgroup has no device program that applies to the container (cgroup v2).
+    /// No device program of this cgroup applies to the container, so this cgroup restricts nothing
+    /// (cgroup v2).
     NoProgram,
     AlreadyAllowed,
     /// Rules were written to `devices.allow` (cgroup v1).
     Written {
-        /// The number of rules that were written. Rules that the cgroup already allowed are not
-        /// written again, and do not count.
+        /// The number of rules that were written. A rule that the cgroup already allowed is not
+        /// written, and does not count.
         rule_count: usize,
     },
-    /// The device program `program_id` was replaced (cgroup v2). The new program also admits the
-    /// requested devices, and otherwise decides like the replaced program.
+    /// The device program `program_id` was replaced (cgroup v2). The new program admits the
+    /// requested devices too, and decides about all other devices like the replaced program.
     Rewritten {
         program_id: u32,
     },
     /// The device program `program_id` was replaced by a program that was generated from
-    /// config.json (cgroup v2). This is done if the kernel hides the instructions of the replaced
-    /// program.
+    /// config.json (cgroup v2). The old program could not be rewritten, because the kernel hides
+    /// its instructions.
     Regenerated {
         program_id: u32,
     },
@@ -72,8 +73,8 @@ pub enum RuleChangeOutcome {
 }
 
 impl AllowReport {
-    /// Reports whether a change failed because this process does not have the privileges for it.
-    /// This is usual for rootless containers.
+    /// Reports whether a rule was not changed because this process has too few privileges. This is
+    /// usual for rootless containers, and no error.
     pub(crate) fn lacks_permission(&self) -> bool {
         self.has_outcome(|outcome| matches!(outcome, RuleChangeOutcome::NoPermission { .. }))
     }
@@ -87,8 +88,8 @@ impl AllowReport {
         self.cgroups.iter().any(|level| predicate(&level.outcome))
     }
 
-    /// Returns warnings for the administrator. They are about rules that could not be set or may be
-    /// lost, and about devices that processes outside of the container can now use.
+    /// Returns warnings for the administrator. They name rules that could not be set or may be
+    /// lost, and devices that processes outside of the container can now use.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<_> = self.units.iter().filter_map(UnitReport::warning).collect();
         if self.lacks_permission() || self.may_still_deny() {
@@ -106,8 +107,8 @@ impl AllowReport {
         warnings
     }
 
-    /// Describes the changed systemd units and cgroups that contain processes of other containers
-    /// or of the host as well.
+    /// Describes each changed systemd unit and cgroup that may also contain processes of other
+    /// containers or of the host.
     fn list_changed_shared_cgroups(&self) -> impl Iterator<Item = String> {
         let units = self.units.iter().filter_map(|unit| match &unit.result {
             Ok(report)

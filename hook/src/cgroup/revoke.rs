@@ -1,5 +1,5 @@
-//! Revokes device rules of a running container. A rule is first removed from the systemd unit,
-//! because otherwise systemd would set it again. Then it is removed from the container's cgroup.
+//! Revokes device rules of a running container. A rule is removed from the container's systemd unit
+//! first, and then from its cgroup. Otherwise systemd would write the rule to the cgroup again.
 
 use super::error::CgroupError;
 use super::rule::{self, DeviceRule};
@@ -8,8 +8,8 @@ use super::systemd::{HostSystemd, Systemd, Unit};
 use super::{CgroupDir, CgroupOwner, DeviceCgroup, v1, v2};
 
 impl DeviceCgroup {
-    /// Revokes `rules` in the container's own cgroup and systemd unit. Does not revoke access to
-    /// devices that have a rule in `kept_rules`. Returns warnings for the administrator.
+    /// Revokes `rules` in the container's own cgroup and systemd unit. A device that also has a
+    /// rule in `kept_rules` is not revoked. Returns warnings for the administrator.
     ///
     /// Slices and services above the container are not changed, because other containers may use
     /// the same devices. If the kernel hides the cgroup's device program, a new program is
@@ -55,9 +55,9 @@ impl DeviceCgroup {
         Ok(warnings)
     }
 
-    /// Reports whether this is the root cgroup of its hierarchy. If a container's processes are in
-    /// the root cgroup, the container has no cgroup of its own. A device that is denied there would
-    /// be denied to the host.
+    /// Reports whether this is the root cgroup of the hierarchy. A container in the root cgroup has
+    /// no cgroup of its own. A device must not be denied there, because the host's processes could
+    /// not use it either.
     pub fn is_root(&self) -> bool {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = self;
         cgroup.dir == cgroup.mount
@@ -72,16 +72,17 @@ impl DeviceCgroup {
         warnings
     }
 
-    /// Returns a warning for each of `rules` that the cgroup still allows although it was revoked.
+    /// Returns a warning for each rule in `rules` that was revoked but that the cgroup still
+    /// allows.
     pub(super) fn list_remaining_access_warnings(
         &self,
         rules: &[DeviceRule],
     ) -> Result<Vec<String>, CgroupError> {
         let denied_rules = self.find_denied_rules(rules)?;
-        // If the kernel hides a device program (cgroup v2) or the exceptions of a device list
-        // (cgroup v1), it is unknown which access is still allowed. No warning is needed then: the
-        // new program was generated without the revoked rules, and the list got an exception for
-        // each of them.
+        // The kernel may hide a device program (cgroup v2) or the exceptions of a device list
+        // (cgroup v1). Then the remaining access is unknown, and no warning is needed. The new
+        // program was generated without the revoked rules, and the list got an exception for each
+        // of them.
         let is_denial_known =
             denied_rules.unreadable_program_count == 0 && !self.has_hidden_exceptions()?;
         let allowed_rules = rules
@@ -94,8 +95,8 @@ impl DeviceCgroup {
     }
 }
 
-/// Merges `rules` to one rule for each device. Leaves out the devices that have a rule in
-/// `kept_rules`, because the container may still use them.
+/// Merges `rules` to one rule for each device. Leaves out a device that also has a rule in
+/// `kept_rules`, because the container may still use it.
 pub(super) fn exclude_devices(rules: &[DeviceRule], kept_rules: &[DeviceRule]) -> Vec<DeviceRule> {
     let mut rules = rule::merge_by_device(rules);
     rules.retain(|rule| {
@@ -107,8 +108,8 @@ pub(super) fn exclude_devices(rules: &[DeviceRule], kept_rules: &[DeviceRule]) -
 }
 
 /// Removes `rules` from the container's own systemd units. Adds a warning for each unit that could
-/// not be changed. Returns whether a unit was changed: in this case, systemd has written all rules
-/// of the unit to the cgroup again.
+/// not be changed. Returns whether a unit was changed. If so, systemd has written all rules of the
+/// unit to the cgroup again, and other rules of the cgroup may be lost.
 fn revoke_in_unit(cgroup: &CgroupDir, rules: &[DeviceRule], warnings: &mut Vec<String>) -> bool {
     let mut systemd = Systemd::new(HostSystemd::default());
     let own_cgroups = cgroup

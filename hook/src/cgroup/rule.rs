@@ -3,8 +3,9 @@
 
 pub(crate) use device_class::device::{Access, DeviceKind, DeviceRule};
 
-/// Merges `rules` to one rule for each device. This is needed because the kernel does not combine
-/// rules: it allows `rw` only if a single rule has both letters.
+/// Merges `rules` to one rule for each device, with the access letters of all its rules. A check of
+/// two rules `r` and `w` would not test an open for reading and writing (`rw`). In `DeviceAllow=`
+/// of systemd, the second rule would replace the first.
 pub(super) fn merge_by_device(rules: &[DeviceRule]) -> Vec<DeviceRule> {
     let mut merged_rules: Vec<DeviceRule> = Vec::with_capacity(rules.len());
     for rule in rules {
@@ -20,7 +21,7 @@ pub(super) fn merge_by_device(rules: &[DeviceRule]) -> Vec<DeviceRule> {
 }
 
 /// Returns a rule for the device `c 10:MINOR`, one of the kernel's misc devices. Only tests call
-/// it.
+/// this function.
 #[cfg(test)]
 pub(super) fn misc(minor: u32, access: &str) -> DeviceRule {
     let access = Access::parse(access).unwrap();

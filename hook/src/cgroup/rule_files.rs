@@ -1,7 +1,7 @@
-//! Finds the files of a cgroup whose modification shows that a runtime has set device rules. On
-//! cgroup v1, this is `devices.deny`. On cgroup v2, the kernel does not report that a device
-//! program is attached. So the limits, such as `memory.max`, are watched, which runtimes write at
-//! the same time.
+//! Finds the files in a cgroup's directory to which a runtime writes when it sets device rules. A
+//! program can watch these files to notice that rules were replaced. On cgroup v1, the file is
+//! `devices.deny`. On cgroup v2, no file changes when a device program is attached. But runtimes
+//! then also write the limits, such as `memory.max`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,11 +16,11 @@ impl DeviceCgroup {
         &cgroup.path
     }
 
-    /// Returns the ancestor at `path`, which is the container's cgroup. Returns this cgroup if it
-    /// has no such ancestor.
+    /// Returns the ancestor of this cgroup at `path`, the path of the container's cgroup. Returns
+    /// this cgroup itself if it has no ancestor at `path`.
     ///
-    /// A process may have moved to a descendant of the container's cgroup, but the device rules are
-    /// set in the container's cgroup.
+    /// This is needed if this cgroup is that of a process which has moved to a descendant of the
+    /// container's cgroup. The device rules are set in the container's cgroup.
     #[must_use]
     pub(crate) fn into_ancestor(mut self, path: &Path) -> Self {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = &mut self;
@@ -33,11 +33,12 @@ impl DeviceCgroup {
         self
     }
 
-    /// Returns the cgroup that the runtime created. On cgroup v2, this is the deepest of the
-    /// container's own cgroups that has a device program.
+    /// Returns the cgroup that the runtime created for the container. On cgroup v2, it is the
+    /// deepest of the container's own cgroups to which a device program is attached. On cgroup v1,
+    /// returns this cgroup.
     ///
-    /// Programs in the container may have created cgroups below it. No rules are set there, because
-    /// a process can leave such a cgroup.
+    /// Programs in the container may have created cgroups below the runtime's cgroup. Boathook sets
+    /// no rules in those, because a process can leave them.
     #[must_use]
     pub(crate) fn into_runtime_cgroup(mut self) -> Self {
         if let Self::V2(cgroup) = &mut self {

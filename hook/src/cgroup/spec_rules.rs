@@ -1,8 +1,8 @@
-//! Computes the device rules that a runtime enforces: the rules of config.json, followed by the
-//! runtime's own rules.
+//! Computes the device rules that a runtime enforces. These are the rules of config.json, followed
+//! by rules that every runtime adds.
 //!
-//! A device program is generated from these rules if the kernel hides the instructions of the
-//! program that the runtime attached (`net.core.bpf_jit_harden=2`).
+//! They are needed if the kernel hides the instructions of the runtime's device program
+//! (`net.core.bpf_jit_harden=2`). Then a new program is generated from these rules.
 
 pub(super) use injection_plan::plan::SpecRule;
 
@@ -68,8 +68,8 @@ impl SpecRules {
         Self(self.0.iter().copied().chain(added_rules).collect())
     }
 
-    /// Returns those of `rules` whose device this list allows by a rule of its own. A rule with a
-    /// wildcard, such as `c 136:* rwm`, does not count.
+    /// Returns each rule in `rules` for whose device number this list has an allowing rule. A
+    /// listed rule with a wildcard, such as `c 136:* rwm`, does not count.
     pub(super) fn filter_rules_allowed_by_number(&self, rules: &[DeviceRule]) -> Vec<DeviceRule> {
         let is_allowed_by_number = |rule: &&DeviceRule| {
             let rule = SpecRule::from(*rule);

@@ -1,9 +1,9 @@
 //! Creates files that belong to the container's root user.
 //!
-//! If a container has a user namespace, a file that the host's root user creates belongs to the
-//! overflow user, or cannot be created at all (`EOVERFLOW`). Only the file system ids (setfsuid(2))
-//! of a process determine the owner of a new file. So this process changes only these ids, and does
-//! not enter the user namespace.
+//! In a container with its own user namespace, the host's root user is unknown. A file that this
+//! user creates there belongs to the overflow user, or the creation fails with `EOVERFLOW`. The
+//! owner of a new file is determined only by the file system ids (setfsuid(2)) of the process. So
+//! this process changes only these ids, and does not enter the user namespace.
 
 use std::collections::HashSet;
 
@@ -21,13 +21,13 @@ pub struct FileOwner {
 }
 
 impl FileOwner {
-    /// The root user of the user namespace in which the hook runs. This user owns new files in a
-    /// container without a user namespace, and in a container that shares the user namespace of a
-    /// rootless engine.
+    /// The root user of the user namespace in which the hook runs. It owns new files in a container
+    /// without its own user namespace, for example under a rootless engine, whose namespace the
+    /// hook shares.
     pub const ROOT: Self = Self { uid: 0, gid: 0 };
 
-    /// Returns the owner of new files in a container with these id maps. Fails if a map has no
-    /// entry for id 0. The error contains the name of the map: `uid_map` or `gid_map`.
+    /// Returns the ids to which a container's id maps map its root user. Fails if a map has no
+    /// entry for the id 0. The error contains the name of the map: `uid_map` or `gid_map`.
     pub fn from_maps(
         uid_map: &IdMap,
         gid_map: &IdMap,
@@ -71,8 +71,9 @@ impl FileOwner {
             previous_uid: setfsuid(Uid::from_raw(self.uid)),
             previous_capabilities,
         };
-        // setfsuid(2) and setfsgid(2) report no errors. A call with the invalid id -1 changes
-        // nothing and returns the current id. This shows whether the first call had an effect.
+        // setfsuid(2) and setfsgid(2) report no errors. A second call with the invalid id -1
+        // changes nothing, but returns the current id. So it shows whether the first call had an
+        // effect.
         let current_ids = (
             setfsuid(Uid::from_raw(u32::MAX)).as_raw(),
             setfsgid(Gid::from_raw(u32::MAX)).as_raw(),

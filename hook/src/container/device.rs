@@ -41,8 +41,9 @@ impl WritableDirectory {
     /// Creates the device node `name` for `device`. Does nothing if a node of the same device
     /// already has this name, because the hook may run twice.
     ///
-    /// The umask of this process reduces the mode of a new node.
-    /// [`super::ContainerNamespace::enter`] clears the umask.
+    /// The umask of this process removes bits from the mode of a new node.
+    /// [`super::ContainerNamespace::enter`] clears the umask, so that the node has exactly the
+    /// given mode.
     pub fn create_device_node(
         &self,
         name: Name<'_>,
@@ -62,8 +63,9 @@ impl WritableDirectory {
                 return Err(Error::from_creation("create device node", path, errno));
             }
         };
-        // A process of the container may have replaced the new node by another file. So the file is
-        // opened and checked, and its owner is changed through the opened handle.
+        // A process of the container may have replaced the new node by another file in the
+        // meantime. So the file is opened and checked. Its owner is changed through the handle, and
+        // not by its name.
         let handle = self.directory().open_existing(name)?;
         if find_device_number(&handle) != Some(device) {
             return Err(self.directory().occupied_error(name, handle.kind()));

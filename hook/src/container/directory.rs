@@ -14,8 +14,8 @@ use nix::sys::stat::Mode;
 use super::{Error, FileKind, HANDLE_NOFOLLOW_FLAGS, Handle, Name, Result};
 
 /// A handle on a directory in a container. It can be cloned at low cost. Its methods take single
-/// names, do not follow symbolic links, and change nothing. The methods that change files are those
-/// of [`super::WritableDirectory`].
+/// names, do not follow symbolic links, and change nothing. Only [`super::WritableDirectory`] has
+/// methods that change files.
 #[derive(Clone, Debug)]
 pub struct Directory {
     fd: Rc<OwnedFd>,
@@ -115,8 +115,8 @@ impl Directory {
         Dir::openat(&self.fd, ".", flags, Mode::empty())
     }
 
-    /// Opens the entry `name`, of which the caller knows that it exists. Fails with ENOENT if it
-    /// was removed.
+    /// Opens the entry `name`. The caller expects that this entry exists. Fails with ENOENT if a
+    /// process of the container has removed it.
     pub(super) fn open_existing(&self, name: Name<'_>) -> Result<Handle> {
         self.open(name)?
             .ok_or_else(|| self.system_error("open", name, Errno::ENOENT))

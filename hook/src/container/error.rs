@@ -102,8 +102,8 @@ impl Error {
         rooted_path::Error::system(action, path, errno).into()
     }
 
-    /// Reports whether a directory could not be opened because its path leads to a file of another
-    /// kind or to a broken link. A caller can then treat the directory as missing.
+    /// Reports whether the error means that a path leads to no directory: to a file of another
+    /// kind, or to a broken symbolic link. A caller can then treat the directory as missing.
     pub fn is_not_directory_error(&self) -> bool {
         match self {
             Self::File(error) => matches!(error.errno(), Errno::ELOOP | Errno::ENOTDIR),

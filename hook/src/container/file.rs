@@ -1,5 +1,6 @@
-//! Reads and replaces files in a container. The path of a file is resolved only once for both, so
-//! that the container cannot exchange the file in between.
+//! Reads and replaces files in a container. The path of a file is resolved only once for both
+//! operations. So the container cannot put another file at the path between the read and the
+//! replacement.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,17 +16,17 @@ use super::{Error, FileKind, Handle, Name, Procfs, Result, WritableDirectory};
 /// The mode of the parent directories that are created for a new file: all users can read them.
 const PARENT_MODE: Mode = Mode::from_bits_truncate(0o755);
 
-/// A file in a container, with a handle on the file and a handle on its directory. Its path was
-/// resolved only once. If the path ends in a symbolic link, the link was followed.
+/// A file in a container that the hook can read and replace. The value has a handle on the file and
+/// a handle on its directory. If the path was a symbolic link, this is the link's target.
 ///
-/// The content, the owner and the mode are read through the handle on the file. A replacement
-/// changes the name in the open directory. So a process of the container that exchanges symbolic
-/// links in the meantime cannot make the content of one file appear in another file.
+/// The old content, owner and mode are read through the handle on the file. A replacement renames a
+/// new file in the open directory. So a process of the container cannot redirect the replacement to
+/// another file by changing symbolic links in the meantime.
 #[derive(Debug)]
 pub struct WritableFile {
     directory: WritableDirectory,
-    /// The names of the directories that are missing in the path. They will be created in
-    /// `directory`, each inside the previous one.
+    /// The names of the directories of the path that do not exist yet. When the file is written,
+    /// they are created in `directory`, each inside the previous one.
     missing_directories: Vec<OsString>,
     name: OsString,
     old_file: Option<Handle>,
@@ -33,8 +34,8 @@ pub struct WritableFile {
 
 impl WritableFile {
     /// Creates the value from a resolved path. `old_file` is the existing file at the path. Fails
-    /// if it is a mount point, because the mounted file may belong to the host or to another
-    /// container.
+    /// if `old_file` is a mount point, because the mounted file may belong to the host or to
+    /// another container.
     pub(super) fn new(
         directory: WritableDirectory,
         missing_directories: Vec<OsString>,
@@ -86,8 +87,9 @@ impl WritableDirectory {
 /// Reads a regular file. Fails if it has more than `max_bytes` bytes. `path` is only used in
 /// messages.
 ///
-/// A file of another kind is not opened for reading, because the image may be hostile: opening one
-/// of its device nodes could already have an effect on the device.
+/// Only regular files are opened for reading, because the image may be hostile. For example, it may
+/// have a device node in place of the file, and opening the node could change the state of the
+/// device.
 pub(super) fn read_regular_file(
     handle: &Handle,
     procfs: &Procfs,

@@ -12,14 +12,14 @@ struct Extent {
 
 /// The content of `/proc/PID/uid_map` or `gid_map` (user_namespaces(7)).
 ///
-/// The second number of a line is an id in the user namespace of the process that reads the file.
-/// If this process is in the same user namespace as PID, the second number is an id in the parent
-/// namespace.
+/// The kernel translates the second number of each line for the process that reads the file. A
+/// reader in another user namespace gets an id of its own namespace. A reader in the same namespace
+/// as PID gets an id of the parent namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdMap(Vec<Extent>);
 
-/// The user namespace of the process that reads an id map, compared with the user namespace to
-/// which the map belongs. The kernel shows different ids in the two cases.
+/// Whether the process that reads an id map is itself in the user namespace of the map. The kernel
+/// shows other ids to such a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReaderNamespace {
     /// The reading process is in the user namespace to which the map belongs, like the hook of a
@@ -54,8 +54,8 @@ impl IdMap {
         extents.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Returns the id of the container's root user, as the user namespace of the reading process
-    /// sees it.
+    /// Returns the id of the container's root user in the user namespace of this process. Fails if
+    /// the map has no entry for the id 0.
     pub fn find_root_id(&self, reader: ReaderNamespace) -> Result<u32, IdMapError> {
         let outside_id = self.map_to_outside(0).ok_or(IdMapError::NoRoot)?;
         Ok(match reader {

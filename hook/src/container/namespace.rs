@@ -34,10 +34,11 @@ pub(crate) const INITIAL_USER_NAMESPACE_INODE: u64 = 0xEFFF_FFFD;
 #[derive(Debug)]
 pub struct ContainerNamespace {
     pid: i32,
-    /// A handle on the directory `/proc/PID` of the container's first process.
+    /// A handle on the directory `/proc/PID` of the container's first process. It stays bound to
+    /// this process, even if the kernel gives the id to another one.
     process_dir: OwnedFd,
-    /// If the main thread has ended, a handle on `/proc/PID/task/TID` of another thread. It is
-    /// needed because only a living thread has namespaces and a root directory.
+    /// A handle on `/proc/PID/task/TID` of another thread, if the main thread has ended or is
+    /// ending. It is needed because only a living thread has namespaces and a root directory.
     thread_dir: Option<OwnedFd>,
     mount_namespace: OwnedFd,
     root_location: RootLocation,
@@ -48,7 +49,7 @@ pub struct ContainerNamespace {
     procfs: Rc<Procfs>,
 }
 
-/// Where the container's root is in the container's mount namespace.
+/// The way in which the container's root directory is found in the container's mount namespace.
 #[derive(Debug)]
 enum RootLocation {
     /// The path at which the engine has mounted the container's root. It is used for a container
@@ -97,7 +98,8 @@ impl ContainerNamespace {
     /// `start_time`.
     ///
     /// # Errors
-    /// The errors of [`Self::from_pid`], [`Error::ProcessIdReused`] and [`Error::UnexpectedProcessRoot`].
+    /// The errors of [`Self::from_pid`], and also [`Error::ProcessIdReused`] and
+    /// [`Error::UnexpectedProcessRoot`].
     pub fn from_running(
         pid: i32,
         start_time: Option<u64>,
@@ -195,8 +197,8 @@ impl ContainerNamespace {
         })
     }
 
-    /// Returns the owner of the files that this process creates in the container, as ids of the
-    /// host.
+    /// Returns the user and the group that will own new files in the container, as ids of the host.
+    /// They are the container's root user and its group.
     pub fn owner(&self) -> FileOwner {
         self.properties.owner
     }
@@ -223,7 +225,8 @@ impl ContainerNamespace {
         Ok(bytes)
     }
 
-    /// Opens the network namespace of the container (`/proc/PID/ns/net`).
+    /// Opens the network namespace of the container (`/proc/PID/ns/net`), for example to move a
+    /// network interface into it.
     pub fn open_network_namespace(&self) -> Result<OwnedFd> {
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
         let living_thread = self.thread_dir.as_ref().unwrap_or(&self.process_dir);
@@ -231,9 +234,8 @@ impl ContainerNamespace {
             .map_err(|errno| open_error(format!("/proc/{}/ns/net", self.pid).into(), errno))
     }
 
-    /// Reports whether the container is in the initial user namespace. Only there can device nodes
-    /// be used: the kernel does not let processes open nodes that were created in another user
-    /// namespace.
+    /// Reports whether the container is in the initial user namespace. In any other user namespace,
+    /// it is useless to create device nodes, because the kernel does not let processes open them.
     pub fn can_create_device_nodes(&self) -> bool {
         self.properties.can_create_device_nodes
     }
@@ -267,12 +269,12 @@ impl ContainerNamespace {
 
     /// Moves this process into the container's mount namespace, and opens the container's root
     /// there. The process cannot leave this namespace again. `tmpfs_paths` contains the paths at
-    /// which the runtime mounts a new tmpfs, as config.json says.
+    /// which the runtime mounts a new tmpfs because config.json says so, such as `/dev`.
     ///
     /// A handle that was opened on the host leads to the host's mounts. So the path of the root is
-    /// resolved again in the container's mount namespace. The result must be the directory to which
-    /// this value holds a handle. [`Self::from_pid`] has checked this before anything was changed.
-    /// The second check detects a later replacement.
+    /// resolved again in the container's mount namespace. The result must be the directory that
+    /// [`Self::from_pid`] opened. [`Self::from_pid`] has already checked this once. The second
+    /// check here detects that the directory was replaced since then.
     ///
     /// The umask of this process is cleared, so that new files have exactly the given modes. New
     /// files belong to the container's root user until the returned root is dropped.
@@ -284,8 +286,8 @@ impl ContainerNamespace {
     pub fn enter(&self, tmpfs_paths: &[PathBuf], resolver: Resolver) -> Result<ContainerRoot> {
         let procfs = match self.root_location {
             RootLocation::MountPath(_) => Rc::clone(&self.procfs),
-            // This process may be a child of the process that opened the namespace. So it needs new
-            // handles on its own files in `/proc`.
+            // This process may be a child of the process that opened the namespace. The old handles
+            // on `/proc/self` lead to the parent, so new handles are opened.
             RootLocation::ProcessRoot(_) => Rc::new(Procfs::open()?),
         };
         setns(&self.mount_namespace, CloneFlags::CLONE_NEWNS).map_err(|errno| Error::Enter {
@@ -294,8 +296,8 @@ impl ContainerNamespace {
         })?;
         umask(Mode::empty());
         let root = match &self.root_location {
-            // This handle is on the directory that `from_running` has checked, so no second check
-            // is needed.
+            // `from_running` opened this handle inside the container's mount namespace and checked
+            // the directory. So no second check is needed.
             RootLocation::ProcessRoot(root) => RootDir::new(root.handle()?.into_fd(), resolver),
             RootLocation::MountPath(path) => {
                 let root = RootDir::open(path, resolver)?;
@@ -315,9 +317,9 @@ impl ContainerNamespace {
     }
 }
 
-/// Fails unless `rootfs` leads to the directory `expected_identity` in the mount namespace of
-/// another process. `process_dir` is a handle on `/proc/PID` of this process. Its link `root` is
-/// used, so that no namespace must be entered.
+/// Fails unless the container's process sees the directory `expected_identity` at the path
+/// `rootfs`. `process_dir` is a handle on `/proc/PID` of that process. The path is resolved through
+/// its link `root`, so that this process need not enter the other mount namespace.
 fn check_root(
     process_dir: &OwnedFd,
     rootfs: &Path,
@@ -335,12 +337,13 @@ fn check_root(
     }
 }
 
-/// Returns the identity of `rootfs` in the mount namespace of the parent process. If the engine is
-/// podman, the parent of the container's process is conmon. If a container has its own user
-/// namespace, podman mounts the container's root only in the mount namespace of conmon.
+/// Returns the identity of `rootfs` as the parent of the container's first process sees it. Under
+/// podman, this parent is the monitor process conmon. For a container with its own user namespace,
+/// podman mounts the root file system only in the mount namespace of conmon.
 ///
 /// Returns `None` if the parent has another user namespace or root directory than this process. In
-/// that case, a user other than root could have mounted a file system there.
+/// that case, the parent is not trusted: a user other than root could have mounted a file system at
+/// `rootfs`.
 fn identify_root_in_parent(
     procfs: &Procfs,
     process_dir: &OwnedFd,

@@ -1,4 +1,4 @@
-//! Opens the entries of a directory in a container. Creates entries only if the hook may write to
+//! Opens the entries of a directory in a container, and creates entries if the hook may write to
 //! the directory.
 
 use std::path::Path;
@@ -52,8 +52,8 @@ impl Parent {
     }
 
     /// Returns the entry `name` as a mount point for a file of the kind `source_kind`. Returns
-    /// `None` if there is no such entry. Never creates a file, so the directory need not be
-    /// writable.
+    /// `None` if there is no such entry. The method never creates a file, so it also works in a
+    /// directory to which the hook may not write.
     pub fn open_mount_point(
         &self,
         name: Name<'_>,
@@ -62,8 +62,8 @@ impl Parent {
         self.directory().open_mount_point(name, source_kind)
     }
 
-    /// Returns the identity (device and inode number) of the directory itself, by which two paths
-    /// to one directory are recognized.
+    /// Returns the identity (device and inode number) of the directory itself. Two paths with the
+    /// same identity lead to the same directory.
     pub fn identity(&self) -> Result<Identity> {
         let directory = self.directory();
         let stat =
@@ -104,8 +104,8 @@ impl Parent {
         self.require_writable(name)?.redirect_link(name, target)
     }
 
-    /// Reports whether `entry`, an open entry of this directory, is a mount point. Its mount id
-    /// then differs from that of the directory.
+    /// Reports whether `entry`, an open entry of this directory, is a mount point. A mount point
+    /// has another mount id than the directory that contains it.
     pub fn is_mounted(&self, entry: &Handle, procfs: &Procfs) -> Result<bool> {
         Ok(procfs.read_mount_id(entry)? != procfs.read_mount_id(self.directory())?)
     }

@@ -1,18 +1,19 @@
-//! Decides to which directories of a container the hook may write. No other module makes this
-//! decision.
+//! Decides in which directories of a container the hook may create and change files. No other
+//! module makes this decision.
 //!
-//! A volume belongs to other containers or to the host, and a symbolic link in an image can lead
-//! any path into a volume. So the policy examines the handle of a directory, and not its path. Only
-//! [`WritableDirectory`] has operations that create or change files. Only this module creates a
-//! [`WritableDirectory`], and only for a directory
+//! The hook must not write to volumes, because other containers or the host may use them. A
+//! symbolic link in an image can lead any path into a volume. So the policy examines an open
+//! directory, and not its path. Only [`WritableDirectory`] has operations that create or change
+//! files. Only this module creates a [`WritableDirectory`], and only for a directory
 //!
 //! - on the mount of the container's root file system,
 //! - on a tmpfs that the runtime creates for this container, as config.json says (`/dev`, and
 //!   `/run` with some engines), or
 //! - on a file system that the hook itself has mounted.
 //!
-//! Mounts are compared by their ids. Two mounts that exist at the same time have different ids. As
-//! long as a handle on a compared mount is open, the mount exists.
+//! Mounts are compared by their ids. The kernel reuses the id of a mount only after the mount was
+//! freed. An open handle on a file of the mount prevents this, so compared mounts have open
+//! handles.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -47,9 +48,9 @@ impl fmt::Display for NotWritableReason {
     }
 }
 
-/// A directory in a container to which the hook may write. Only functions of this module create
-/// such a value, after they have checked the directory's mount, or for a file system that the hook
-/// itself has mounted.
+/// A directory in a container in which the hook may create and change files. Only functions of this
+/// module create such a value. They check the directory's mount, or the hook itself has mounted the
+/// file system.
 #[derive(Clone, Debug)]
 pub struct WritableDirectory {
     directory: Directory,
@@ -80,8 +81,8 @@ impl WritableDirectory {
         })
     }
 
-    /// Fails if `file`, an entry of this directory, is a mount point. `path` is only used in the
-    /// error message.
+    /// Fails if `file`, an open entry of this directory, is a mount point: it then has another
+    /// mount id. `path` is only used in the error message.
     pub(super) fn check_mount(&self, file: impl AsFd, path: &Path) -> Result<()> {
         if self.procfs.read_mount_id(file)? == self.mount_id {
             return Ok(());
@@ -151,7 +152,8 @@ impl WritePolicy {
     }
 
     /// Returns `directory` as a writable directory if the hook may write to it. Otherwise the inner
-    /// error returns `directory` with the reason, because the caller may still mount on its files.
+    /// `Err` contains `directory` and the reason. The caller may still mount on existing files of
+    /// this directory.
     pub(super) fn check_directory(
         &self,
         root: &RootDir,
@@ -191,13 +193,12 @@ impl WritePolicy {
         Ok(false)
     }
 
-    /// Returns a handle on the tmpfs at `path`. Returns `None` unless the tmpfs has the mount id
-    /// `mount_id` and the runtime created it.
+    /// Returns a handle on the tmpfs that the runtime mounted at `path`. Returns `None` if the
+    /// mount at `path` is not the mount `mount_id`, or is not such a tmpfs.
     ///
-    /// A symbolic link in the image can lead the mount point of a volume to `path`, or the mount
-    /// point of the tmpfs to another path. Two conditions exclude both cases: no component of
-    /// `path` is a symbolic link, and the tmpfs is mounted directly on the container's root file
-    /// system.
+    /// A hostile image can contain a symbolic link, so that the runtime mounts a volume at `path`,
+    /// or mounts the tmpfs elsewhere. Two conditions exclude this: no component of `path` is a
+    /// symbolic link, and the tmpfs is mounted directly on the container's root file system.
     fn open_runtime_tmpfs(
         &self,
         root: &RootDir,

@@ -43,7 +43,8 @@ pub enum ProcessState {
 /// Returns the state of the process that has the id `pid` and the start time `start_time`. The
 /// start time is in clock ticks since the boot (field 22 of `/proc/PID/stat`).
 pub fn read_process_state(pid: i32, start_time: u64) -> ProcessState {
-    // A single failed read does not prove that the process has ended, so it is repeated once.
+    // ENOENT and ESRCH mean that the process has ended. The read is repeated once, because a single
+    // failure is not taken as proof.
     for _ in 0..2 {
         match find_start_time(pid) {
             Ok(current_start_time) if current_start_time == start_time => {
@@ -67,9 +68,9 @@ fn find_start_time(pid: i32) -> Result<u64> {
     read_process_start_time(&Procfs::open()?.open_process(pid)?, pid)
 }
 
-/// Reports whether the process with the id `pid` is the init process of a PID namespace below that
-/// of this process. When an init process ends, the kernel kills all other processes of its
-/// namespace (pid_namespaces(7)).
+/// Reports whether the process with the id `pid` is the init process of another PID namespace,
+/// which is nested in that of this process. When an init process ends, the kernel kills all other
+/// processes of its namespace (pid_namespaces(7)).
 pub fn is_init_process(pid: i32) -> bool {
     let read_status = || {
         let process_dir = Procfs::open()?.open_process(pid)?;
@@ -115,7 +116,7 @@ fn read_stat_field<T: FromStr>(process_dir: &OwnedFd, pid: i32, field_number: us
 }
 
 /// Returns a handle on `/proc/PID/task/TID` of a living thread if the main thread of the process
-/// has ended or is ending. Returns `None` if the main thread is alive.
+/// has ended or is ending. Returns `None` if the main thread is alive, or if no thread is.
 pub(super) fn find_living_thread_of_zombie(
     process_dir: &OwnedFd,
     pid: i32,
@@ -128,8 +129,9 @@ pub(super) fn find_living_thread_of_zombie(
     }
 }
 
-/// Returns a handle on `/proc/PID/task/TID` of the first thread of a process that is not excluded.
-/// `is_excluded` gets the fields of the thread's `stat` file, beginning with the third one.
+/// Returns a handle on `/proc/PID/task/TID` of the first thread for which `is_excluded` returns
+/// false. `is_excluded` gets the fields of the thread's `stat` file, beginning with the third one.
+/// Returns `None` if all threads are excluded.
 fn find_thread(
     process_dir: &OwnedFd,
     pid: i32,
@@ -153,7 +155,7 @@ fn find_thread(
             HANDLE_FLAGS | OFlag::O_DIRECTORY,
             Mode::empty(),
         );
-        // If the files of a thread cannot be read, the thread has ended since the directory was
+        // A thread whose files cannot be read is skipped: it has ended since the directory was
         // listed.
         if let Ok(thread_dir) = thread_dir
             && let Ok(stat) = read_stat(&thread_dir, pid)
@@ -173,20 +175,20 @@ fn read_stat(process_dir: &OwnedFd, pid: i32) -> Result<String> {
 
 /// Returns the fields of `/proc/PID/stat` that begin with the third field, the state.
 ///
-/// The second field is a name in parentheses. The program chooses this name, which may itself
-/// contain spaces and parentheses. So the end of the name is searched from the end of the text.
+/// The second field is the process's name in parentheses. A program can choose any name, even one
+/// with spaces and parentheses. So the closing parenthesis is searched from the end of the text.
 fn find_fields_after_name(stat: &str) -> Option<&str> {
     stat.rsplit_once(") ").map(|(_, fields)| fields)
 }
 
-/// Returns whether a thread has ended. `fields` begins with the third field of its `stat` file.
+/// Reports whether a thread has ended. `fields` begins with the third field of its `stat` file.
 fn has_ended(fields: &str) -> bool {
     fields.starts_with(ENDED_STATES)
 }
 
-/// Returns whether a thread has ended or is ending, so that it may have no root directory and no
-/// namespaces. A process that is ending still counts as alive: the init process of a PID namespace
-/// waits in this state until all other processes of the namespace have ended.
+/// Reports whether a thread has ended or is ending. Such a thread may have no root directory and no
+/// namespaces. Other functions still count an ending process as alive: the init process of a PID
+/// namespace waits in this state until all other processes of the namespace have ended.
 fn is_ending(fields: &str) -> bool {
     let flags = fields.split(' ').nth(9 - 3);
     let flags: u64 = flags.and_then(|flags| flags.parse().ok()).unwrap_or(0);

@@ -1,9 +1,9 @@
 //! Reads the host's `/proc` through handles.
 //!
-//! After setns(2), the path `/proc` leads to a file of the container, which could be anything. So
-//! the handles on `/proc` are opened before setns(2), and it is checked that they are on a proc
-//! file system. They show the current state of this process: after setns(2), `mountinfo` lists the
-//! mounts of the container.
+//! After this process has entered a container's mount namespace with setns(2), the path `/proc`
+//! leads to a file of the container, which may be hostile. So `/proc` is opened before setns(2),
+//! and its file system is checked. The handles show the current state of this process: after
+//! setns(2), `mountinfo` lists the mounts of the container.
 
 use std::fs::File;
 use std::io::Read;
@@ -56,8 +56,8 @@ impl Procfs {
         })
     }
 
-    /// Opens the directory in `/proc` of the process with the id `pid`. If this process ends, the
-    /// handle never leads to a later process with the same id.
+    /// Opens the directory `/proc/PID` of the process `pid`. After that process has ended, reads
+    /// through the handle fail. The handle never leads to a later process with the same id.
     pub(super) fn open_process(&self, pid: i32) -> Result<OwnedFd> {
         let name = pid.to_string();
         openat(
@@ -82,9 +82,9 @@ impl Procfs {
         .map_err(|errno| Error::system("open", path, errno))
     }
 
-    /// Makes `/proc/self/fd` the working directory. After that, the number of a descriptor is a
-    /// path of its open file. mount(2) and umount2(2) take paths, so this is the only way to pass
-    /// handles to them.
+    /// Makes `/proc/self/fd` the working directory. After that, the number of a descriptor, such as
+    /// `7`, is a relative path of its open file. mount(2) and umount2(2) take only paths, so this
+    /// is the only way to pass open files to them.
     pub(crate) fn enter_fd_directory(&self) -> Result<()> {
         fchdir(&self.fd_dir)
             .map_err(|errno| Error::system("change directory to", "/proc/self/fd", errno))
@@ -138,8 +138,9 @@ impl Procfs {
     }
 }
 
-/// Reports the same as [`Procfs::is_mounted_on`] with statmount(2), which is faster than reading
-/// all mounts. Returns `None` before Linux 6.8, because older kernels have no unique mount ids.
+/// Answers the question of [`Procfs::is_mounted_on`] with statmount(2), which is faster than
+/// reading the list of all mounts. Returns `None` before Linux 6.8, because older kernels have no
+/// unique mount ids.
 fn query_is_mounted_on(file: impl AsFd, parent_file: impl AsFd) -> nix::Result<Option<bool>> {
     let query_unique_id = |file| statmount::query_mount_id(file, statmount::STATX_MNT_ID_UNIQUE);
     Ok(
@@ -170,7 +171,8 @@ pub(super) fn read_proc(
         Mode::empty(),
     )
     .map_err(|errno| Error::system("open", path(), errno))?;
-    // Most files of `/proc` have fewer than 4096 bytes, so a single read(2) is enough.
+    // Most files of `/proc` have fewer than 4096 bytes, so a single read(2) gets all of their
+    // content.
     let mut bytes = Vec::with_capacity(4096);
     File::from(fd)
         .take(max_bytes)

@@ -13,21 +13,22 @@ use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, unlinkat};
 
 use super::{Error, FileKind, Handle, Name, Result, WritableDirectory};
 
-/// The maximum number of random names that are tried for a temporary file. Only an attacker can
-/// create files with all these names.
+/// The maximum number of random names that are tried for a temporary file. After that, the
+/// replacement fails. Only an attacker can create files with all these names.
 const MAX_NAME_ATTEMPTS: usize = 8;
 
-/// The mode bits that a new file takes over from the file that it replaces. The set-user-id,
-/// set-group-id and sticky bits are cleared, because some of the new content comes from the image.
+/// The mode bits that are copied from a replaced file to the new file. The set-user-id,
+/// set-group-id and sticky bits are not copied, because the image may be hostile and chooses a part
+/// of the new content.
 const INHERITED_MODE_BITS: Mode = Mode::from_bits_truncate(0o777);
 
 impl WritableDirectory {
     /// Replaces the file `name` atomically by a new file with the content `bytes`. `old_file` is
-    /// the existing file. The new file has its permissions and its owner. If there is no existing
-    /// file, the new file has the mode `mode`.
+    /// the existing file, whose permissions and owner the new file gets. If there is no existing
+    /// file, the new file gets the mode `mode`.
     ///
     /// If a process of the container creates a symbolic link with this name at the same time, the
-    /// link is replaced and not followed.
+    /// link itself is replaced. The file to which it leads is not changed.
     pub(super) fn replace(
         &self,
         name: Name<'_>,
@@ -127,8 +128,9 @@ impl WritableDirectory {
     }
 }
 
-/// Returns an unpredictable number. It is the hash of an empty input with the random seed that the
-/// standard library uses for hash maps. The seed comes from getrandom(2).
+/// Returns an unpredictable number, so that a process of the container cannot guess the temporary
+/// name. The number is the hash of an empty input. The standard library seeds its hash function
+/// with random bytes from getrandom(2).
 fn generate_random_number() -> u64 {
     RandomState::new().build_hasher().finish()
 }

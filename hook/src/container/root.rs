@@ -33,8 +33,8 @@ pub struct ContainerRoot {
     _owner_guard: Option<FileOwnerGuard>,
 }
 
-/// The properties of a container's root that must be found out before this process enters the
-/// container's mount namespace.
+/// The properties of a container's root directory that [`ContainerRoot::new`] needs. They are read
+/// before this process enters the container's mount namespace, while the host's files can be read.
 #[derive(Debug)]
 pub(super) struct RootProperties {
     pub(super) owner: FileOwner,
@@ -81,7 +81,8 @@ impl ContainerRoot {
         })
     }
 
-    /// Returns the user and the group that own the files which the hook creates in the container.
+    /// Returns the owner of new files in the container: the user id and the group id on the host of
+    /// the container's root user.
     pub fn owner(&self) -> FileOwner {
         self.owner
     }
@@ -96,8 +97,8 @@ impl ContainerRoot {
         &self.procfs
     }
 
-    /// Opens the file `path` as an `O_PATH` handle, through which it cannot be read or written.
-    /// Returns `None` if the file does not exist.
+    /// Opens the file `path` as an `O_PATH` handle. Such a handle identifies the file, but cannot
+    /// be read or written. Returns `None` if the file does not exist.
     pub fn resolve(&self, path: &Path) -> Result<Option<Handle>> {
         Ok(self.root.lookup(path)?)
     }
@@ -125,7 +126,7 @@ impl ContainerRoot {
         Ok(parent.map(|parent| (parent, name)))
     }
 
-    /// Opens the directory `path`, so that the caller can open and create entries in it. Returns
+    /// Opens the directory `path`, and checks whether the hook may create entries in it. Returns
     /// `None` if nothing exists at the path, or if it is not a directory.
     pub fn open_directory_as_parent(&self, path: &Path) -> Result<Option<Parent>> {
         let Some(directory) = self.open_directory(path)? else {
@@ -203,8 +204,8 @@ impl ContainerRoot {
     /// Resolves `path` to a file that can be read and replaced. It is no error if the file does not
     /// exist.
     ///
-    /// If `path` is a symbolic link, the result is the file to which the link leads. A replacement
-    /// of this file keeps the link.
+    /// If `path` is a symbolic link, the result is the file to which the link leads. When the
+    /// caller replaces this file, the link stays as it is.
     ///
     /// # Errors
     ///
@@ -240,8 +241,8 @@ impl ContainerRoot {
     }
 
     fn open_or_create_directory(&self, path: &Path, mode: Mode) -> Result<Parent> {
-        // The whole path is opened first, because most directories exist. A single openat2(2) is
-        // then enough.
+        // The whole path is opened first, because most directories exist. In that case, a single
+        // openat2(2) is enough.
         let flags = HANDLE_FLAGS | OFlag::O_DIRECTORY;
         let (handle, missing_names) = match self.root.open_file(path, flags) {
             Ok(Some(fd)) => {
@@ -255,9 +256,8 @@ impl ContainerRoot {
                 } = self.resolve_for_creation(path)?;
                 (self.open_last_file(opened_components)?, missing_names)
             }
-            // The open failed with ENOTDIR because `path` or one of its parents is not a directory.
-            // The lookup succeeds only if all parents are directories, which tells the two cases
-            // apart.
+            // ENOTDIR means that `path` or one of its parents is not a directory. The lookup
+            // distinguishes the two cases, because it succeeds only if all parents are directories.
             Err(error) => (self.root.lookup(path)?.ok_or(error)?, Vec::new()),
         };
         if handle.kind() != FileKind::Directory {
@@ -294,9 +294,9 @@ impl ContainerRoot {
         }
     }
 
-    /// Resolves `path` as far as its components exist, so that the caller can create the missing
-    /// ones. Fails if a symbolic link leads to a missing file, or if `..` follows a missing
-    /// component.
+    /// Resolves `path` as far as its components exist. The result lists the names of the missing
+    /// components, so that the caller can create them. Fails if a symbolic link leads to a missing
+    /// file, or if `..` follows a missing component.
     fn resolve_for_creation(&self, path: &Path) -> Result<ResolvedPath> {
         let resolved_path = Walk::new(self.root.as_fd(), path, LastLink::Follow)?.finish()?;
         match resolved_path.missing_names.first() {
@@ -311,8 +311,9 @@ impl ContainerRoot {
         }
     }
 
-    /// Returns the handle on the last of the files through which a path was resolved. If there are
-    /// none, the path is `/`, and a handle on the root is returned.
+    /// Returns the handle on the last existing component of a path. `opened_components` contains
+    /// the files of all existing components, in order. If the list is empty, returns a handle on
+    /// the root directory.
     fn open_last_file(&self, mut opened_components: Vec<OpenedComponent>) -> Result<Handle> {
         match opened_components.pop() {
             Some(component) => Ok(component.handle),

@@ -9,8 +9,8 @@ use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
 use super::{Directory, Error, FileKind, Handle, Identity, Name, Result, WritableDirectory};
 
-/// The mode of the empty files that are created as mount points. A file that is mounted on such a
-/// file hides this mode.
+/// The mode of the empty files that are created as mount points. Programs do not see this mode,
+/// because the mounted file hides the empty file.
 const FILE_MODE: Mode = Mode::S_IRUSR.union(Mode::S_IRGRP).union(Mode::S_IROTH);
 
 const DIRECTORY_MODE: Mode = Mode::from_bits_truncate(0o755);
@@ -24,12 +24,11 @@ pub struct Target {
     origin: TargetOrigin,
 }
 
-/// Whether a mount point already existed, or the hook created it. The identity of an existing file
-/// shows whether the source is already mounted there.
+/// Whether a mount point already existed, or the hook created it.
 #[derive(Debug)]
 enum TargetOrigin {
     Existing(Identity),
-    /// The hook created the mount point, on the mount with the id `mount_id`.
+    /// The hook created the mount point. `mount_id` is the id of the mount that contains it.
     Created {
         mount_id: u64,
     },
@@ -42,8 +41,8 @@ impl Target {
         self.mount_id().is_some()
     }
 
-    /// Returns the id of the mount on which the hook created the target. Returns `None` if the
-    /// target already existed, because another mount may cover it.
+    /// Returns the id of the mount that contains the target, if the hook created the target.
+    /// Returns `None` if the target already existed, because it may then be a mount point itself.
     pub(crate) fn mount_id(&self) -> Option<u64> {
         match self.origin {
             TargetOrigin::Created { mount_id } => Some(mount_id),
@@ -51,14 +50,14 @@ impl Target {
         }
     }
 
-    /// Reports whether the target is already the file with the identity `identity` (device and
-    /// inode number). In this case, the file need not be mounted again. This happens if the hook
-    /// runs twice.
+    /// Reports whether the file with the identity `identity` (device and inode number) is already
+    /// mounted on the target. The hook may run twice, and then does not mount the file again.
     pub fn has_identity(&self, identity: Identity) -> bool {
         matches!(self.origin, TargetOrigin::Existing(entry) if entry == identity)
     }
 
-    /// Reports whether the target is on a tmpfs, such as a mask of an earlier run of the hook.
+    /// Reports whether the target is on a tmpfs. This is the case if an earlier run of the hook has
+    /// mounted a mask (a read-only tmpfs that hides files) there.
     pub fn is_tmpfs(&self) -> Result<bool> {
         match fstatfs(&self.fd) {
             Ok(statfs) => Ok(statfs.filesystem_type() == TMPFS_MAGIC),
@@ -104,8 +103,9 @@ impl WritableDirectory {
         name: Name<'_>,
         source_kind: FileKind,
     ) -> Result<Target> {
-        // The hook tries to create the mount point first, because this is a single system call that
-        // fails if the name exists. The kernel returns EEXIST even on a read-only file system.
+        // The hook tries to create the mount point without a check whether the name exists. If it
+        // does, the kernel returns EEXIST, even on a read-only file system. So a single system call
+        // is enough.
         let origin = TargetOrigin::Created {
             mount_id: self.mount_id(),
         };

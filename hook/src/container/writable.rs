@@ -1,6 +1,7 @@
 //! Creates and removes directories, empty files and symbolic links in a directory of a container.
 //!
-//! Each operation makes a few system calls with a single file name, and follows no symbolic link.
+//! Each operation uses a handle on the directory and a single file name. It follows no symbolic
+//! link.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -86,7 +87,7 @@ impl WritableDirectory {
     }
 
     /// Replaces the symbolic link `name` atomically by a link to `target`. The file to which the
-    /// old link leads is not changed.
+    /// old link leads stays as it is. Does nothing if the link already leads to `target`.
     pub fn redirect_link(&self, name: Name<'_>, target: &Path) -> Result<()> {
         let entry = self.directory().open_existing(name)?;
         if entry.kind() != FileKind::Symlink {
@@ -105,8 +106,8 @@ impl WritableDirectory {
         self.rename_over(&temporary_name, name)
     }
 
-    /// Creates the directory `name`. Returns false if an entry with this name exists, also if it is
-    /// no directory.
+    /// Creates the directory `name`. Returns false if an entry with this name exists, even if this
+    /// entry is not a directory.
     pub(super) fn create_new_dir(&self, name: Name<'_>, mode: Mode) -> Result<bool> {
         match mkdirat(self, name.as_os_str(), mode) {
             Ok(()) => Ok(true),
@@ -120,8 +121,8 @@ impl WritableDirectory {
 
     /// Creates the empty file `name`. Returns `None` if the name exists.
     ///
-    /// The file is opened for reading only: the runtime cannot remount a file system read-only
-    /// while a file on it is open for writing.
+    /// The returned handle is only for reading. As long as a file is open for writing, the runtime
+    /// could not make its file system read-only.
     pub(super) fn create_new_file(&self, name: Name<'_>, mode: Mode) -> Result<Option<OwnedFd>> {
         let flags =
             OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_RDONLY;

@@ -4,8 +4,8 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// A library directory in the container, whose path has no special characters. The configuration
-/// files of glibc and musl have no syntax to quote such characters.
+/// A library directory in the container. Its path has no special characters, because the
+/// configuration files of glibc and musl have no syntax to quote them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LibraryDir(PathBuf);
 

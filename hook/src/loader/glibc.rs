@@ -1,10 +1,10 @@
-//! Generates the configuration files of glibc's `ldconfig`, so that it finds the hook's libraries
-//! first.
+//! Generates the configuration files of glibc's `ldconfig`, so that it prefers the hook's libraries
+//! to those of the image.
 //!
 //! `ldconfig` reads `ld.so.conf` from top to bottom. It replaces an `include` line by the files
 //! that match the patterns of the line, in sorted order. If two libraries have the same soname,
 //! `ldconfig` uses the library in the directory that is listed first. The default directories come
-//! last. So the hook's directory is listed in a drop-in file whose name is sorted first, and
+//! last. So the hook lists its directory in a drop-in file with a name that is sorted first.
 //! `ld.so.conf` must include this file before it lists any other directory.
 
 use super::LibraryDir;
@@ -19,11 +19,11 @@ pub(crate) const DROP_IN_PATH: &str = "/etc/ld.so.conf.d/00-boathook.conf";
 /// have the file.
 const DEFAULT_LD_SO_CONF: &[u8] = b"include /etc/ld.so.conf.d/*.conf\n";
 
-/// The patterns of an `include` line that are known to match [`DROP_IN_PATH`]. Relative patterns
-/// start at the directory of [`LD_SO_CONF_PATH`].
+/// The usual patterns of `include` lines that match [`DROP_IN_PATH`]. Relative patterns start at
+/// the directory of [`LD_SO_CONF_PATH`].
 ///
-/// If another pattern matches [`DROP_IN_PATH`] as well, the file is included twice. This does no
-/// harm, because `ldconfig` skips a directory that it already knows.
+/// If an image uses another pattern that matches [`DROP_IN_PATH`], the file is included twice. This
+/// does no harm, because `ldconfig` skips a directory that it already knows.
 const DROP_IN_PATTERNS: [&[u8]; 4] = [
     b"/etc/ld.so.conf.d/*.conf",
     b"ld.so.conf.d/*.conf",
@@ -72,7 +72,7 @@ pub(crate) fn update_ld_so_conf(existing_content: Option<&[u8]>) -> Option<Vec<u
 }
 
 /// Returns the statement on a line of `ld.so.conf`. Returns `None` for a comment, for a blank line,
-/// and for the obsolete `hwcap` directive, which does not list a directory.
+/// and for the obsolete directive `hwcap`. These lines list no directory.
 fn parse_statement(line: &[u8]) -> Option<&[u8]> {
     let statement = line.split(|byte| *byte == b'#').next()?.trim_ascii_start();
     let is_hwcap =

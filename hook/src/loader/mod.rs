@@ -1,15 +1,16 @@
 //! Recognizes the dynamic loaders of a container, and generates their configuration files.
 //!
 //! The hook mounts libraries in a directory of its own, and adds them to glibc's cache (see
-//! `device_class::ld_cache`). When `ldconfig` runs in the container, it generates the cache again
-//! from the directories in its configuration file. So this file must list the hook's directory.
-//! musl's loader has no cache, only a configuration file.
+//! `device_class::ld_cache`). If a program of the container runs `ldconfig`, this tool writes the
+//! cache again from the directories in its configuration file. So the configuration file must list
+//! the hook's directory. musl's loader has no cache, only a configuration file.
 //!
 //! All functions of this module are pure: they take names and bytes, and return bytes.
 //!
-//! Both configuration files list **the hook's directory first**. It contains only libraries that a
-//! device class lists. They are the user-space part of the host's driver, and their version must
-//! match the kernel module. A copy of the same library in the image may have another version.
+//! Both configuration files list **the hook's directory first**. It contains the user-space
+//! libraries of the host's driver, as the class file lists them. Their version must match the
+//! kernel module. A copy of the same library in the image may have another version, and must not be
+//! found first.
 
 mod directory;
 pub(crate) mod glibc;
@@ -23,7 +24,7 @@ use std::ffi::OsStr;
 
 pub(crate) use directory::{LibraryDir, LibraryDirError};
 
-/// A kind of dynamic loader, which determines the configuration files that the hook changes.
+/// A kind of dynamic loader. It determines which configuration files the hook changes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Loader {
     /// The loader of glibc. It reads a cache, which `ldconfig` generates from `ld.so.conf`.
@@ -56,12 +57,12 @@ impl Loader {
     }
 }
 
-/// Returns the dynamic loaders among `names`, which are the names of the files in `/lib`, `/lib64`
-/// and `/usr/lib*`. Returns each loader once, and glibc's first. A container may have loaders of
-/// both kinds, and loaders of musl for several architectures.
+/// Returns the dynamic loaders whose file names are in `names`. Other names are ignored. Returns
+/// each loader once, and glibc's first. A container may have loaders of both kinds, and loaders of
+/// musl for several architectures.
 ///
-/// gcompat, which replaces glibc's loader on musl systems, has the same file name. It is treated as
-/// glibc's loader, although it ignores the configuration of glibc.
+/// gcompat runs programs for glibc on musl systems, and its loader has the same file name as
+/// glibc's. It is treated as glibc's loader, although it ignores the configuration of glibc.
 pub(crate) fn find_loaders(names: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Vec<Loader> {
     let names = names.into_iter();
     let loaders: BTreeSet<Loader> =

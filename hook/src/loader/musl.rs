@@ -1,9 +1,9 @@
 //! Generates the configuration file of musl's loader, so that it finds the hook's libraries.
 //!
 //! `/etc/ld-musl-ARCH.path` lists directories, separated by newlines or colons. The loader searches
-//! them after RPATH. If the file exists, it *replaces* the built-in list, even if it is empty. So a
-//! new file must repeat the built-in list. Otherwise the container's programs do not find the
-//! container's own libraries.
+//! them after the RPATH of the program. If the file exists, even an empty file, the loader does
+//! *not* use its built-in list. So a new file must repeat the built-in list. Otherwise the
+//! container's programs do not find the container's own libraries.
 
 use super::LibraryDir;
 

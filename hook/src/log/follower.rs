@@ -10,11 +10,12 @@ use host_files::printable;
 use super::node::{FILE_NAME, PREVIOUS_FILE_NAME};
 use crate::oci::open_regular;
 
-/// The position in the log file of one directory. All lines before it were already returned.
+/// The position in the log file of one directory. All lines before this position were already
+/// returned.
 pub(super) struct LogPosition {
     pub(super) directory: PathBuf,
-    /// The inode number of the log file that was read, by which a renamed file is recognized. It is
-    /// 0 if there was no log file.
+    /// The inode number of the log file that was read last. If the number at the path is different,
+    /// that file was renamed. The value is 0 if there was no log file.
     pub(super) inode: u64,
     /// The position in the file, in bytes, where the next line begins.
     pub(super) offset: u64,
@@ -44,8 +45,8 @@ impl LogPosition {
         };
         let inode = file.metadata()?.ino();
         if inode != self.inode {
-            // The log file was full and was renamed. Another process may have added lines to it
-            // between the previous call and the renaming.
+            // The old log file was full and was renamed. Other processes may have added lines to it
+            // after the previous call. So these lines are read first.
             let previous_file = open_regular(&self.directory.join(PREVIOUS_FILE_NAME));
             if let Ok(previous_file) = previous_file
                 && previous_file.metadata()?.ino() == self.inode
@@ -62,8 +63,8 @@ impl LogPosition {
         let mut bytes = Vec::new();
         file.take(super::node::MAX_READ_BYTES)
             .read_to_end(&mut bytes)?;
-        // A last line without a newline is still being written by another process. The next call
-        // reads it.
+        // If the last line has no newline, another process is still writing it. The next call reads
+        // this line.
         let Some(last_newline) = bytes.iter().rposition(|byte| *byte == b'\n') else {
             return Ok(());
         };

@@ -5,8 +5,8 @@ use device_class::name::is_random_container_id;
 
 use super::time;
 
-/// The beginnings of a message, by its level. The prefix of errors comes last, because all prefixes
-/// begin with it.
+/// The text with which each message of a level begins. The prefix of errors comes last, because the
+/// others begin with it, and the parser takes the first match.
 const LEVEL_PREFIXES: [(LogLevel, &str); 3] = [
     (LogLevel::Info, "boathook: info: "),
     (LogLevel::Warning, "boathook: warning: "),
@@ -19,15 +19,15 @@ pub struct LogLine<'a> {
     /// The time stamp in UTC, such as `2026-11-28T09:30:00Z`.
     pub time: &'a str,
     pub level: LogLevel,
-    /// The id of the container, if the message begins with `container ID`.
+    /// The id of the container. `None` if the message does not begin with `container ID`.
     pub container_id: Option<&'a str>,
     /// The message without the container's id.
     pub text: &'a str,
 }
 
 impl<'a> LogLine<'a> {
-    /// Parses a line of the log. Returns `None` if the line does not begin as messages of Boathook
-    /// do.
+    /// Parses a line of the log. Returns `None` if the line does not begin with a time and the
+    /// prefix of a level, such as `boathook: info: `.
     pub fn parse(line: &'a str) -> Option<Self> {
         let (time, message) = line.split_once(' ')?;
         let (level, message) = LEVEL_PREFIXES
@@ -51,7 +51,7 @@ impl<'a> LogLine<'a> {
     }
 }
 
-/// Returns the beginning of messages of a level, such as `boathook: warning: `.
+/// Returns the text with which messages of the level `level` begin, such as `boathook: warning: `.
 pub(super) fn level_prefix(level: LogLevel) -> &'static str {
     let mut prefixes = LEVEL_PREFIXES.into_iter();
     prefixes
@@ -60,7 +60,7 @@ pub(super) fn level_prefix(level: LogLevel) -> &'static str {
 }
 
 /// Reports whether a log line contains `container_id` as a whole word. A part of a word does not
-/// match, because another container's longer id may contain `container_id`.
+/// count, because the longer id of another container may contain `container_id`.
 pub fn contains_container_id(line: &str, container_id: &str) -> bool {
     let mut words = line.split(|c: char| !(c.is_alphanumeric() || "_.-/".contains(c)));
     words.any(|word| word == container_id)

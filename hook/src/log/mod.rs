@@ -2,8 +2,9 @@
 //! the hook and of `boathook-runtime` also go to the node's log ([`node`]) and to syslog, because
 //! crun discards the stderr of hooks.
 //!
-//! Every message passes [`host_files::printable::line`] once, so that no text of an image reaches a
-//! terminal or a log file as an additional line or as an escape sequence.
+//! Every message passes [`host_files::printable::line`] once. This function escapes control
+//! characters. So a text from a hostile image cannot add a line to a log file or send an escape
+//! sequence to a terminal.
 
 mod follower;
 mod line;
@@ -76,7 +77,8 @@ pub fn error(message: &str) {
     write(LogLevel::Error, message);
 }
 
-/// Logs a warning about a problem that an administrator should know, although the container starts.
+/// Logs a warning: a problem that does not prevent the container's start, but that an administrator
+/// should know.
 pub fn warning(message: &str) {
     write(LogLevel::Warning, message);
 }
@@ -88,30 +90,31 @@ pub fn info(message: impl FnOnce() -> String) {
     }
 }
 
-/// The root directory of the host whose log also gets the actions of this process. It is not set in
-/// the hook.
+/// The root directory of the host to whose log this process also writes its actions. It is set in
+/// services and commands, and not in the hook.
 static ACTION_LOG_ROOT: OnceLock<PathBuf> = OnceLock::new();
 
-/// After this call, [`log_service_action`] and [`log_container_change`] also write to the log of the host whose
-/// root directory is `host_root`. Both functions must be called in the host's mount namespace.
+/// After this call, [`log_service_action`] and [`log_container_change`] also write to the node's
+/// log below `host_root`, the root directory of the host. Both functions must then be called in the
+/// host's mount namespace.
 pub fn enable_action_log(host_root: &Path) {
     ACTION_LOG_ROOT.get_or_init(|| host_root.to_owned());
 }
 
-/// A function that returns, for the id of a container, the text that names the container to people,
-/// such as `web (0123456789ab)`.
+/// A function that converts a container's id to a text for users, such as `web (0123456789ab)`.
 type ContainerLabel = Box<dyn Fn(&str) -> String + Send + Sync>;
 
 static ACTION_LABEL: OnceLock<ContainerLabel> = OnceLock::new();
 
-/// After this call, [`log_service_action`] writes the result of `label` to stderr in place of a
-/// container's random id.
+/// After this call, [`log_service_action`] replaces the random id of a container on stderr by the
+/// text that `label` returns for this id.
 pub fn label_containers_in_actions(label: impl Fn(&str) -> String + Send + Sync + 'static) {
     ACTION_LABEL.get_or_init(|| Box::new(label));
 }
 
-/// Logs a change that a service made without a command of a user. The message goes to stderr, and
-/// after [`enable_action_log`] also to the node's log. At the log level for errors, it is left out.
+/// Logs a change that a service made on its own, and not because of a user's command. The message
+/// goes to stderr, and after [`enable_action_log`] also to the node's log. At the log level
+/// `Error`, nothing is logged.
 pub fn log_service_action(message: &str) {
     if LOG.get().is_none_or(|log| log.level >= LogLevel::Warning) {
         match ACTION_LABEL.get() {
@@ -122,9 +125,9 @@ pub fn log_service_action(message: &str) {
     }
 }
 
-/// Logs that a container was changed because a user requested it. `boathook log` shows the message.
-/// The message goes to stderr only at the log level for information, because the command prints its
-/// result itself.
+/// Logs that a container was changed by a user's command. The message goes to the node's log, and
+/// `boathook log` shows it. Only at the log level `Info`, it also goes to stderr, because the
+/// command prints its result itself. At the log level `Error`, nothing is logged.
 pub fn log_container_change(message: &str) {
     let level = LOG.get().map_or(LogLevel::default(), |log| log.level);
     match level {
@@ -154,8 +157,8 @@ fn write_unfiltered(level: LogLevel, message: &str) {
 }
 
 /// Writes a message to stderr, the node's log and syslog. If a user reads stderr, `label` replaces
-/// containers' random ids there. An engine stores stderr with the whole id, by which
-/// `boathook doctor` finds the message.
+/// the random ids of containers there. If an engine stores stderr, the ids stay complete, because
+/// `boathook doctor` finds messages by the complete id.
 fn write_to_all(level: LogLevel, message: &str, label: &dyn Fn(&str) -> String) {
     let line = format_line(level, message);
     let is_read_by_engine = LOG.get().is_some_and(|log| log.reader == LogReader::Engine);
@@ -182,7 +185,8 @@ fn write_to_node_log(level: LogLevel, line: &str) {
 }
 
 /// Returns the message of `error` and the messages of all its causes, as in
-/// `cannot open /x: not found`. So the message of an error must not repeat that of its cause.
+/// `cannot open /x: not found`. So no error type may include the message of its cause in its own
+/// message.
 pub fn format_error_chain(error: &dyn Error) -> String {
     let causes = iter::successors(Some(error), |&error| error.source());
     let messages: Vec<String> = causes.map(ToString::to_string).collect();

@@ -1,8 +1,8 @@
 //! Writes messages to the node's log `/run/boathook/log` and to syslog, and reads the node's log
 //! for `boathook log`.
 //!
-//! Logging must not delay or prevent the start of a container. Writes do not block, the size of a
-//! log file is limited, and a destination that cannot be opened is skipped.
+//! Logging must not delay or prevent the start of a container. So writes do not block, the size of
+//! a log file is limited, and a log file or socket that cannot be opened is skipped.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
@@ -25,8 +25,8 @@ use crate::process;
 /// because messages contain the names of containers and devices.
 const LOG_DIR: &str = "run/boathook";
 pub(super) const FILE_NAME: &str = "log";
-/// The name of the previous log file. A full log file is renamed to this name and replaces the
-/// previous one.
+/// The name of the previous log file. When the log file is full, it is renamed to this name, and
+/// the older file with this name is lost.
 pub(super) const PREVIOUS_FILE_NAME: &str = "log.1";
 /// The size in bytes at which a log file is full. The next process renames it to
 /// [`PREVIOUS_FILE_NAME`] and creates a new file.
@@ -38,7 +38,7 @@ pub(super) const MAX_READ_BYTES: u64 = 2 * MAX_FILE_BYTES;
 /// The path of the socket of syslog or journald, relative to the host's root.
 const SYSLOG_SOCKET_PATH: &str = "dev/log";
 /// The code of the syslog facility `LOG_DAEMON` (syslog(3)). The priority of a message is this code
-/// plus the code of its severity.
+/// plus the code of its severity, such as 3 for errors.
 const LOG_DAEMON: u8 = 3 << 3;
 
 pub(super) struct NodeLog {
@@ -82,8 +82,8 @@ impl NodeLog {
     }
 }
 
-/// Appends a line with a time stamp to the log file below `host_root`. Opens the file for each
-/// line, because a hook may rename a full file while this process runs.
+/// Appends a line with a time stamp to the log file below `host_root`. Opens the file again for
+/// each line, because a hook may have renamed a full log file since the last line.
 pub(super) fn append_line_with_time(host_root: &Path, line: &str) {
     if let Some(file) = open_first_log_file(host_root) {
         write_line_with_time(&file, line);
@@ -103,8 +103,8 @@ fn open_first_log_file(host_root: &Path) -> Option<File> {
 }
 
 /// Returns the directories that may contain a log: the node's directory, and for a rootless engine
-/// also `/run/user/UID/boathook`. The engine's user may not write to the node's directory, even as
-/// root of a user namespace.
+/// also `/run/user/UID/boathook`. The user of a rootless engine may not write to the node's
+/// directory, even as the root user of a user namespace.
 pub fn list_log_directories(host_root: &Path) -> Vec<PathBuf> {
     let mut directories = vec![host_root.join(LOG_DIR)];
     if let Some(uid) = process::host_uid().filter(|uid| *uid != 0) {
@@ -113,8 +113,8 @@ pub fn list_log_directories(host_root: &Path) -> Vec<PathBuf> {
     directories
 }
 
-/// Creates a directory to which only this user can write. If the directory exists, checks its owner
-/// and its mode.
+/// Creates a directory in which only this user can create files. If the directory exists, checks
+/// its owner and its mode.
 ///
 /// # Errors
 /// Fails if the directory belongs to another user, or if other users may write to it.
@@ -142,8 +142,8 @@ fn open_log_file(directory: &Path) -> io::Result<File> {
     if metadata.len() < MAX_FILE_BYTES {
         return Ok(file);
     }
-    // A concurrent hook may already have renamed the full file and created a new one. The new file
-    // must not be renamed.
+    // A hook that runs at the same time may already have renamed the full file and created a new
+    // one. The new file must not be renamed.
     if fs::symlink_metadata(&path)
         .is_ok_and(|current_metadata| current_metadata.ino() == metadata.ino())
     {
@@ -179,9 +179,9 @@ pub fn read_lines(host_root: &Path) -> io::Result<Vec<String>> {
     read_lines_with_follower(host_root).map(|(lines, _)| lines)
 }
 
-/// Returns the log messages, oldest first, and a [`LogFollower`] that continues after the last
-/// message, so that no line is lost or read twice. If the user may not read the node's log, logs a
-/// warning and returns the messages of the user's rootless engine.
+/// Returns the log messages, oldest first, and a [`LogFollower`]. The follower continues after the
+/// last message, so that no line is lost or read twice. If the user may not read the node's log,
+/// logs a warning and returns the messages of the user's rootless engine.
 pub fn read_lines_with_follower(host_root: &Path) -> io::Result<(Vec<String>, LogFollower)> {
     let directories = list_log_directories(host_root);
     let has_user_log = directories.len() > 1;
@@ -207,8 +207,8 @@ pub fn read_lines_with_follower(host_root: &Path) -> io::Result<(Vec<String>, Lo
     Ok((lines, LogFollower(log_positions)))
 }
 
-/// Returns the complete lines of `log.1` and `log` in a directory, and the position in `log` after
-/// these lines.
+/// Returns the complete lines of the log files `log.1` and `log` in a directory. Also returns the
+/// position after these lines in `log`, from which a [`LogFollower`] continues.
 fn read_log_directory(directory: &Path) -> io::Result<(Vec<String>, LogPosition)> {
     let mut lines = Vec::new();
     let mut position = LogPosition {
@@ -224,8 +224,8 @@ fn read_log_directory(directory: &Path) -> io::Result<(Vec<String>, LogPosition)
                 let mut bytes = Vec::new();
                 file.take(MAX_READ_BYTES).read_to_end(&mut bytes)?;
                 if name == FILE_NAME {
-                    // A last line without a newline is still being written by another process. The
-                    // `LogFollower` reads it later.
+                    // If the last line has no newline, another process is still writing it. The
+                    // `LogFollower` reads this line later.
                     let last_newline = bytes.iter().rposition(|byte| *byte == b'\n');
                     bytes.truncate(last_newline.map_or(0, |last_newline| last_newline + 1));
                     (position.inode, position.offset) = (inode, bytes.len() as u64);

@@ -16,8 +16,8 @@ fn seconds_since_epoch() -> i64 {
     clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, |time| time.tv_sec())
 }
 
-/// Describes how long ago the time stamp of a log message was, such as `3 minutes ago`. Returns
-/// `None` if `timestamp` does not have the log's format.
+/// Describes the age of a log message from its time stamp, such as `3 minutes ago`. Returns `None`
+/// if `timestamp` does not have the log's format.
 pub fn describe_age(timestamp: &str) -> Option<String> {
     const SECONDS_PER_UNIT: [(&str, i64); 4] = [
         ("day", 86_400),
@@ -25,7 +25,7 @@ pub fn describe_age(timestamp: &str) -> Option<String> {
         ("minute", 60),
         ("second", 1),
     ];
-    // The clock may have been set back since the message was written.
+    // If the clock was set back since the message was written, the age would be negative.
     let seconds = (seconds_since_epoch() - parse_rfc3339(timestamp)?).max(0);
     let mut units = SECONDS_PER_UNIT.into_iter();
     let (unit, unit_seconds) = units
@@ -74,7 +74,8 @@ pub fn format_time(seconds_since_epoch: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// The number of days from 0000-03-01, where the calculation begins, to 1970-01-01.
+/// The number of days from 0000-03-01 to 1970-01-01. The calculation of dates begins at the first
+/// of these days.
 const DAYS_BEFORE_1970: i64 = 719_468;
 
 /// Converts a number of days after 1970-01-01 to year, month and day of the Gregorian calendar. The

@@ -28,9 +28,9 @@ pub(super) fn to_mount_flags(attributes: Attributes) -> MsFlags {
     flags
 }
 
-/// Returns the flags that a remount must repeat, because mount(2) replaces all flags. Flags for
-/// access times need not be repeated: the kernel keeps them if none of them is passed (Linux 3.17,
-/// and older kernels with the fix of CVE-2014-5207).
+/// Returns the flags that a remount must repeat, because mount(2) clears each flag that is not
+/// passed. Flags for access times are an exception: the kernel keeps them if none of them is passed
+/// (Linux 3.17, and older kernels with the fix of CVE-2014-5207).
 pub(super) fn to_remount_flags(current_flags: FsFlags) -> MsFlags {
     let flag_pairs = [
         (FsFlags::ST_RDONLY, MsFlags::MS_RDONLY),

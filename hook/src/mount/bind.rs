@@ -4,11 +4,11 @@
 //! descriptors, and the working directory is the host's `/proc/self/fd`. Such a path leads to the
 //! descriptor's file, even if the file was renamed or replaced in the container.
 //!
-//! A bind mount gets its attributes in a second step, which needs a handle on the new mount. The
-//! only way to get this handle is to open the name of the target again. The mount of the opened
-//! file is changed only if the file is the one that was mounted, and if the mount did not exist
-//! before. Otherwise the operation fails, and the container must not be started, because the new
-//! mount is not restricted.
+//! A bind mount gets its attributes, such as read-only, in a second step. This step needs a handle
+//! on the new mount. The only way to get the handle is to open the name of the target again, and a
+//! process of the container may have replaced that name. So two checks follow: the opened file must
+//! be the mounted file, and its mount must be new. If a check fails, the operation fails. The
+//! container must then not be started, because the new mount is not restricted.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -70,16 +70,17 @@ pub(super) fn bind_mount(
         Ok(())
     });
     if result.is_err() {
-        // An error of this unmount is ignored, because the error that led to it is returned.
+        // The mount is removed, because it may lack its restrictions. An error of umount2(2) is
+        // ignored, because the first error is returned.
         let _ = umount2(&descriptor_path(&mount_root)[..], MntFlags::MNT_DETACH);
     }
     propagation.record_own_mount(mount_id);
     result
 }
 
-/// Sets the attributes of the mount to which the file at `path` belongs. The mount must be attached
-/// in a mount namespace that only this process uses, so that no other process can use the mount
-/// before.
+/// Sets the attributes of the mount `mount`. It must be attached in a mount namespace of this
+/// process alone, so that no other process can use the mount before it is restricted. `path` is
+/// only used in error messages.
 pub(super) fn restrict_private_mount(
     mount: &OwnedFd,
     path: &Path,
@@ -192,8 +193,8 @@ fn make_mount_private(mount_root: &Handle, target: &Target) -> Result<()> {
     .map_err(|errno| system_error("make private the mount on", target, errno))
 }
 
-/// Returns the number of a file's descriptor. It is a path of the file relative to `/proc/self/fd`,
-/// the working directory.
+/// Returns the number of a file's descriptor as a text. The working directory is `/proc/self/fd`,
+/// so the number is a relative path of the open file.
 fn descriptor_path(file: impl AsFd) -> String {
     file.as_fd().as_raw_fd().to_string()
 }

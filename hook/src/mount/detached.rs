@@ -1,7 +1,8 @@
 //! Creates and attaches detached mounts: mounts that are not part of a mount namespace.
 //!
-//! A detached mount can be created in one mount namespace and attached in another one, which is not
-//! possible with a handle on a file. If a detached mount is never attached, the kernel frees it.
+//! A detached mount can be created in one mount namespace and attached in another one. The kernel
+//! does not allow this for the bind mount of an open file. If a detached mount is never attached,
+//! the kernel frees it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -11,8 +12,8 @@ use super::{Attributes, Error, HostFile, MountDepth, Result, SyscallSupport, bin
 use crate::container::{Handle, Target};
 use crate::sys::mount as syscalls;
 
-/// Returns a detached copy of the mount that contains `file`, with `file` as its root. The copy has
-/// its attributes and private propagation before any other process can see it.
+/// Returns a detached copy of the mount that contains `file`, with `file` as its root. The
+/// attributes and the private propagation are set before any other process can see the copy.
 pub(super) fn create_detached_mount(
     file: &HostFile,
     attributes: Attributes,

@@ -15,7 +15,8 @@ use crate::container::{
 };
 
 /// The host's root directory, or another directory that contains a root file system, such as
-/// `/host` or a driver root. Paths are resolved inside the directory, and cannot lead out of it.
+/// `/host`, or a driver root with the files of a driver. Paths are resolved inside the directory,
+/// and cannot lead out of it.
 #[derive(Debug)]
 pub struct SourceRoot {
     root_dir: RootDir,
@@ -36,8 +37,8 @@ impl SourceRoot {
         self.to_host_file(self.root_dir.lookup(path), path)
     }
 
-    /// Opens the file `path` without following symbolic links, because a user other than root may
-    /// have created a link in one of the directories.
+    /// Opens the file `path`. Refuses symbolic links in the whole path, because a user other than
+    /// root may have created a link in one of the directories.
     ///
     /// # Errors
     /// The errors of [`Self::open_file`], and an error if a component of the path is a symbolic
@@ -90,7 +91,8 @@ impl HostFile {
         &self.path
     }
 
-    /// Returns the mode and the owner of the file, for a device node that is created like it.
+    /// Returns the mode and the owner of the file, so that a new device node in the container can
+    /// get the same ones.
     pub fn device_access(&self) -> DeviceAccess {
         let stat = self.handle.stat();
         DeviceAccess {
@@ -121,8 +123,9 @@ impl HostFile {
         })
     }
 
-    /// Fails unless the file is a device node with the number `expected_number`. A driver that was
-    /// loaded again may have created a node with the same name for another device.
+    /// Fails unless the file is a device node with the number `expected_number`. The number may
+    /// have changed since the scan: a driver that is loaded again can create a node with the same
+    /// name for another device.
     pub fn expect_device_number(&self, expected_number: DeviceNumber) -> Result<()> {
         match find_device_number(&self.handle) {
             Some(found_number) if found_number == expected_number => Ok(()),

@@ -1,13 +1,13 @@
 //! Mounts files of the host into a container, without races.
 //!
-//! On the host, a source file is opened through [`SourceRoot`], checked, and turned into a
-//! [`Source`]. After [`crate::container::ContainerNamespace::enter`], a [`Mounter`] attaches
-//! sources at targets. All steps use descriptors.
+//! In the host's mount namespace, a file is opened through [`SourceRoot`], checked, and turned into
+//! a [`Source`]. After [`crate::container::ContainerNamespace::enter`], a [`Mounter`] mounts
+//! sources on mount points of the container. All steps use descriptors.
 //!
-//! If the kernel has the necessary calls ([`SyscallSupport::supports_detached_mounts`]), a source
-//! is a detached copy of a mount. Its restrictions are set before any process in the container can
-//! see it. Otherwise mount(2) is used with paths in `/proc/self/fd`. The interface is the same in
-//! both cases.
+//! On newer kernels ([`SyscallSupport::supports_detached_mounts`]), a source is a detached copy of
+//! a mount. It is restricted, for example to read-only, before any process in the container can see
+//! it. On older kernels, mount(2) is used with paths in `/proc/self/fd`. The interface is the same
+//! in both cases.
 //!
 //! A mount is refused if it would propagate to another mount namespace, such as that of the host.
 

@@ -20,14 +20,14 @@ pub struct Mounter {
     pub(super) procfs: Rc<Procfs>,
     pub(super) propagation: MountPropagation,
     pub(super) owner: FileOwner,
-    /// The root directories of the sources, opened in the container's mount namespace. Only kernels
-    /// without detached mounts need them.
+    /// The root directories of the sources, opened in the container's mount namespace. They are
+    /// only used on kernels without detached mounts, which must open each source again there.
     source_roots: Vec<(Rc<Path>, SourceRoot)>,
 }
 
 impl Mounter {
     /// Creates a mounter for the mount namespace of `root`. All sources must have been created with
-    /// the same `syscall_support`, which determines their form.
+    /// the same `syscall_support`, because it determines how a source is mounted.
     pub fn new(root: &ContainerRoot, syscall_support: SyscallSupport) -> Self {
         Self {
             syscall_support,
@@ -41,9 +41,11 @@ impl Mounter {
     /// Mounts `source` on `target`.
     ///
     /// # Errors
-    /// [`Error::Shared`] if the mount would also appear on the host. On kernels without detached
-    /// mounts, also [`Error::Changed`], [`Error::TargetReplaced`] and [`Error::Submounts`]. On other
-    /// kernels, also [`Error::Removed`]. All other failures are [`Error::System`].
+    /// [`Error::Shared`] if the mount would also appear on the host, and [`Error::NotAttached`]. On
+    /// kernels without detached mounts, also [`Error::Changed`], [`Error::TargetReplaced`],
+    /// [`Error::Submounts`], and the errors of [`SourceRoot::open_file`]. On other kernels, also
+    /// [`Error::Removed`]. A failed system call is [`Error::System`], [`Error::Host`] or
+    /// [`Error::Container`].
     pub fn attach(&mut self, source: Source, target: &Target) -> Result<()> {
         self.propagation.check_target(target)?;
         let identity = source.identity();
@@ -81,9 +83,9 @@ impl Mounter {
         )
     }
 
-    /// Mounts a file that this process has already mounted in the container on a second target,
-    /// with the same attributes. `path` is the path of the file, and is only used in error
-    /// messages.
+    /// Mounts an already mounted file of the container on a second target, with the same
+    /// attributes. This process must have made the first mount. `path` is the path of the file, and
+    /// is only used in error messages.
     ///
     /// # Errors
     /// The errors of [`Self::attach`].

@@ -1,7 +1,9 @@
-//! Prevents mounts in a container from appearing in other mount namespaces.
+//! Prevents mounts in a container from appearing in other mount namespaces, such as that of the
+//! host.
 //!
-//! If a new mount is made inside a mount with shared propagation, it also appears in all peers of
-//! this mount. One of the peers may be in the host's mount namespace (mount_namespaces(7)).
+//! If a mount has shared propagation, it has peers: copies in other mount namespaces. A new mount
+//! inside it also appears in all its peers. One of them may be in the host's mount namespace
+//! (mount_namespaces(7)).
 
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -15,9 +17,9 @@ use crate::sys::statmount;
 
 /// Finds out which mounts of the container's mount namespace have shared propagation.
 ///
-/// Each mount is queried with statmount(2). Older kernels do not have this call. There, the list of
-/// all mounts is read when it is first needed, which takes 2 ms for 1000 mounts. The list is read
-/// again only for a mount that is not in it.
+/// Each mount is queried with statmount(2) (Linux 6.8). On older kernels, the list of all mounts is
+/// read when it is first needed. This takes 2 ms for 1000 mounts. The list is read again only for a
+/// mount that is not in it.
 #[derive(Debug)]
 pub(super) struct MountPropagation {
     procfs: Rc<Procfs>,
@@ -25,8 +27,8 @@ pub(super) struct MountPropagation {
     mount_table: Option<MountTable>,
     /// The ids of the mounts that this process has made. All of them are private.
     own_mount_ids: Vec<u64>,
-    /// The ids of other mounts that have no peers. The kernel does not reuse these ids, because
-    /// `ContainerRoot` has open handles on the mounts in which targets are created.
+    /// The ids of other mounts of the container that have no peers. The kernel does not reuse these
+    /// ids: `ContainerRoot` has open handles on all mounts in which the hook creates mount points.
     private_mount_ids: Vec<u64>,
 }
 
@@ -66,14 +68,14 @@ impl MountPropagation {
         Ok(())
     }
 
-    /// Reads the list of mounts if it was not read yet, so that [`Self::is_known_mount`] can
-    /// distinguish existing mounts from later ones.
+    /// Reads the list of mounts if it was not read yet. The caller does this before it makes a
+    /// mount, so that [`Self::is_known_mount`] can distinguish existing mounts from the new one.
     pub(super) fn read_mounts(&mut self) -> Result<()> {
         self.get_or_read_mount_table().map(drop)
     }
 
-    /// Reports whether this process has made the mount `id`, or the mount is in the list of
-    /// [`Self::read_mounts`].
+    /// Reports whether the mount `id` already existed before the current operation: this process
+    /// made it earlier, or it is in the list of [`Self::read_mounts`].
     pub(super) fn is_known_mount(&mut self, id: u64) -> Result<bool> {
         Ok(self.own_mount_ids.contains(&id) || self.get_or_read_mount_table()?.get(id).is_some())
     }
@@ -94,8 +96,8 @@ impl MountPropagation {
         self.procfs.read_mount_id(file).map_err(Error::Container)
     }
 
-    /// Reports whether the mount that contains `target` has peers. Returns `None` if this mount is
-    /// not in the mount namespace of this process.
+    /// Reports whether the mount that contains `target` has shared propagation. Returns `None` if
+    /// this mount is not in the mount namespace of this process.
     fn is_shared(&mut self, target: &Target) -> Result<Option<bool>> {
         if self.uses_statmount {
             match query_is_shared(target) {

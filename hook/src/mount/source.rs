@@ -7,12 +7,12 @@ use std::rc::Rc;
 use super::{Attributes, Error, HostFile, Result, SyscallSupport, detached};
 use crate::container::{FileKind, Identity};
 
-/// Whether the mounts below a source directory are mounted together with the directory.
+/// Whether a mount of a directory includes the file systems that are mounted below this directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MountDepth {
-    /// The mounts below the source are not mounted (`bind`).
+    /// The mounts below the source are left out (`bind`).
     Single,
-    /// All mounts below the source are mounted with it, and get the same attributes (`rbind`).
+    /// All mounts below the source are included, and get the same attributes (`rbind`).
     Recursive,
 }
 
@@ -26,13 +26,15 @@ pub struct Source {
     identity: Identity,
 }
 
-/// A reference to a file of the host that is also valid in another mount namespace.
+/// A reference to a file of the host. It stays valid when this process enters the container's mount
+/// namespace.
 #[derive(Debug)]
 pub(super) enum SourceHandle {
     /// A detached mount of the file.
     DetachedMount(OwnedFd),
-    /// The path of the root directory in which the file is opened again in the container's mount
-    /// namespace. It is used on kernels without detached mounts.
+    /// The data for a second opening of the file, in the container's mount namespace. `root_path`
+    /// is the directory below which the file is. This variant is used on kernels without detached
+    /// mounts.
     PathInRoot {
         root_path: Rc<Path>,
         attributes: Attributes,
@@ -42,7 +44,7 @@ pub(super) enum SourceHandle {
 
 impl Source {
     /// Prepares `file`, so that it can be mounted in a container. This process must still be in the
-    /// host's mount namespace, because a detached mount is created from it.
+    /// host's mount namespace, because the kernel copies mounts only from the current one.
     pub fn new(
         file: &HostFile,
         attributes: Attributes,

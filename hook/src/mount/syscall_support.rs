@@ -1,4 +1,5 @@
-//! Finds out which system calls of newer kernels the hook can use.
+//! Finds out which newer system calls the kernel allows. The hook also runs on older kernels, and
+//! has a substitute for each of these calls.
 
 use std::path::Path;
 
@@ -12,8 +13,9 @@ use super::Error;
 use crate::container::Resolver;
 use crate::sys::{mount as mount_syscalls, statmount};
 
-/// Which system calls are available, of those for which the hook has a substitute. A call is
-/// available if the kernel has it, and neither a seccomp filter nor a missing privilege forbids it.
+/// The availability of newer system calls. If a call is not available, the hook uses a substitute.
+/// A call is available if the kernel has it, and neither a seccomp filter nor a missing privilege
+/// forbids it.
 ///
 /// `EPERM` has the same meaning as `ENOSYS`, because older seccomp filters return `EPERM` for
 /// system calls that they do not know.
@@ -21,13 +23,14 @@ use crate::sys::{mount as mount_syscalls, statmount};
 pub struct SyscallSupport {
     /// Whether openat2(2) is available. It resolves paths inside a root directory (Linux 5.6).
     pub openat2: bool,
-    /// Whether open_tree(2) is available. It copies a mount without attaching the copy (Linux 5.2).
+    /// Whether open_tree(2) is available. It copies a mount, and the copy is in no mount namespace
+    /// yet (Linux 5.2).
     pub open_tree: bool,
-    /// Whether move_mount(2) is available. It attaches a mount that is given as a descriptor (Linux
-    /// 5.2).
+    /// Whether move_mount(2) is available. It attaches a mount, given as a descriptor, to a mount
+    /// point (Linux 5.2).
     pub move_mount: bool,
-    /// Whether mount_setattr(2) is available. It changes a mount that is given as a descriptor
-    /// (Linux 5.12).
+    /// Whether mount_setattr(2) is available. It changes the attributes of a mount by its
+    /// descriptor, such as read-only (Linux 5.12).
     pub mount_setattr: bool,
     /// Whether fsopen(2), fsconfig(2) and fsmount(2) are available. They create a file system
     /// without attaching it (Linux 5.2).
@@ -35,9 +38,9 @@ pub struct SyscallSupport {
     /// Whether statmount(2) is available. It queries a single mount (Linux 6.8). If it is not
     /// available, the list of all mounts is read.
     pub statmount: bool,
-    /// Whether this process has a mount namespace of its own. In this namespace, a copy of a mount
-    /// can be attached and restricted without `mount_setattr`, because no other process can use the
-    /// copy.
+    /// Whether this process has a mount namespace of its own. It can then restrict the copy of a
+    /// mount without `mount_setattr`: it attaches the copy there, where no other process can use
+    /// it, and remounts it.
     pub has_private_namespace: bool,
 }
 
@@ -59,11 +62,12 @@ impl SyscallSupport {
         }
     }
 
-    /// Returns the system calls to use for a running container, in which only detached mounts can
-    /// be mounted.
+    /// Returns the system calls to use for a running container. In such a container, this process
+    /// can only mount detached mounts, because the host's files are not visible there.
     ///
-    /// If the kernel does not have `mount_setattr`, this process moves into a new mount namespace
-    /// and stays there. Its open handles still lead to the previous namespace.
+    /// If detached mounts are not supported, for example without `mount_setattr`, this process
+    /// moves into a new mount namespace and stays there. Its open handles still lead to the
+    /// previous namespace.
     pub fn for_running_container(self) -> super::Result<Self> {
         if self.supports_detached_mounts() {
             return Ok(self);
@@ -87,8 +91,8 @@ impl SyscallSupport {
         }
     }
 
-    /// Reports whether mounts can be created detached and attached by descriptors. If not, mount(2)
-    /// is used for everything.
+    /// Reports whether this process can create detached mounts, which are in no mount namespace,
+    /// and attach them later. If not, mount(2) is used for everything.
     ///
     /// This needs `open_tree`, `move_mount`, `fsopen`, and either `mount_setattr` or a mount
     /// namespace of this process alone.

@@ -1,5 +1,5 @@
-//! Creates a tmpfs in a container. Files that are created in the tmpfs, such as mount points, are
-//! not part of the container's writable layer.
+//! Creates a tmpfs in a container. The hook creates mount points and other files in the tmpfs, so
+//! that they do not become part of the container's writable layer.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -21,13 +21,15 @@ pub struct TmpfsOptions<'a> {
     pub size_bytes: u64,
     pub mode: Mode,
     /// The SELinux label of all files in the tmpfs (`linux.mountLabel` in config.json). Without
-    /// this label, SELinux may deny the container to read the files.
+    /// this label, SELinux may not let the container's programs read the files.
     pub label: Option<&'a str>,
 }
 
-/// A new tmpfs, which can be filled before it is attached to its target.
+/// A new tmpfs for the mount point `target`. The caller can create files in it before the
+/// container's programs see it.
 ///
-/// On a kernel without detached mounts, the tmpfs is attached from the start.
+/// On a kernel without detached mounts, the tmpfs is already mounted in the container from the
+/// start.
 #[derive(Debug)]
 pub struct StagedTmpfs {
     staged_mount: StagedMount,
@@ -50,8 +52,9 @@ pub struct Tmpfs {
     directory: WritableDirectory,
 }
 
-/// The mount attributes of a tmpfs: device nodes and set-user-id bits in it have no effect. A file
-/// that is mounted in the tmpfs has the attributes of its own mount.
+/// The mount attributes of a tmpfs. Device nodes and set-user-id bits in it have no effect. The
+/// attributes do not apply to files that are mounted in the tmpfs, because these have mounts of
+/// their own.
 const TMPFS_ATTRIBUTES: Attributes = Attributes {
     read_only: false,
     nosuid: true,
@@ -119,7 +122,7 @@ impl StagedTmpfs {
         &self.directory
     }
 
-    /// Attaches the tmpfs to its target, so that files can be mounted in it. Handles and mount
+    /// Mounts the tmpfs on its target. After that, files can be mounted in it. Handles and mount
     /// points that were opened in the tmpfs before stay valid.
     pub fn attach(self, mounter: &mut Mounter) -> Result<Tmpfs> {
         let path = self.target.path();

@@ -1,4 +1,4 @@
-//! Reads those parts of a bundle's config.json that the hook needs (OCI runtime specification 1.2,
+//! Reads the parts of a bundle's config.json that the hook needs (OCI runtime specification 1.2,
 //! "Configuration").
 
 use std::collections::BTreeMap;
@@ -26,43 +26,45 @@ pub struct Bundle {
     pub annotations: BTreeMap<String, String>,
     /// The host path of the container's root file system.
     pub rootfs: PathBuf,
-    /// The paths in the container at which the runtime mounts a new tmpfs.
+    /// The paths in the container at which the runtime mounts a new tmpfs. It hides the files of
+    /// the image there.
     pub tmpfs_paths: Vec<PathBuf>,
     pub spec_devices: SpecDevices,
     pub bind_mounted_nodes: Vec<BindMountedNode>,
-    /// The host's directory that is mounted at /dev. It is `None` if a new tmpfs is mounted there,
-    /// as is usual.
+    /// The host's directory that config.json mounts at /dev. It is `None` if a new tmpfs is mounted
+    /// there, as is usual.
     dev_source: Option<PathBuf>,
-    /// The value of `linux.cgroupsPath`, with which the engine chooses the container's cgroup, such
-    /// as `system.slice:docker:0123`.
+    /// The value of `linux.cgroupsPath`, such as `system.slice:docker:0123`. With it, the engine
+    /// chooses the container's cgroup.
     pub cgroups_path: Option<String>,
     /// True if the bounding set contains CAP_SYS_ADMIN. Then a process in the container may get
     /// this capability.
     pub has_sys_admin: bool,
-    /// The capabilities of the container's init process. They are `None` if config.json does not
-    /// limit them.
+    /// The capabilities that config.json gives to the container's init process. The value is `None`
+    /// if config.json does not limit them.
     pub capabilities: Option<SpecCapabilities>,
     pub mount_label: Option<String>,
     /// The AppArmor profile of the container's processes, such as `docker-default`. It is `None` if
     /// the engine chose none.
     pub apparmor_profile: Option<String>,
-    /// The devices that CDI specifications grant. Their order is the order in which the runtime
-    /// calls the hooks from these specifications.
+    /// The devices that CDI specifications grant, as the arguments of their hooks name them. They
+    /// are in the order in which the runtime calls these hooks.
     pub cdi_grants: Vec<CdiGrant>,
     pub hooks: Hooks,
     pub masked_paths: MaskedPaths,
-    /// True if the container has its own user namespace instead of the runtime's.
+    /// True if config.json gives the container a user namespace of its own. Otherwise it uses the
+    /// runtime's.
     pub has_user_namespace: bool,
     /// The devices that users requested with `boathook attach`, in addition to those in
     /// config.json.
     pub attach_requests: Vec<AttachRequest>,
-    /// The requests of the container that `boathook detach` has ended. They are read from the
-    /// attachment record, and only by commands that inspect a running container.
+    /// The requests of the container that `boathook detach` has ended. Only commands for running
+    /// containers set this list. They read it from the attachment record.
     pub detached_requests: Vec<DetachedRequest>,
 }
 
-/// A file below the host's /dev that config.json mounts into the container. Rootless engines do
-/// this for `--device`, because they cannot create device nodes.
+/// A file below the host's /dev that config.json bind-mounts into the container. Rootless engines
+/// add such a mount for `--device`, because they cannot create device nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BindMountedNode {
     /// The destination of the mount in the container, such as `/dev/fuse`.
@@ -107,8 +109,9 @@ pub enum BundleError {
 
 const CONFIG_FILE_NAME: &str = "config.json";
 
-/// Returns whether every user may write to the directory, as to /tmp. crun may pass its working
-/// directory as the bundle. If every user may write to it, another user could forge config.json.
+/// Returns whether every user may write to the directory, as to /tmp. In such a directory, any user
+/// could forge config.json. This can happen because crun may pass its working directory as the
+/// bundle.
 fn is_world_writable(directory: &Path) -> bool {
     directory
         .metadata()
@@ -149,8 +152,8 @@ impl Mount {
 
 const DEV_DIR: &str = "/dev";
 
-/// Returns the host's directory that is mounted at /dev. If several mounts have this mount point,
-/// the last one counts.
+/// Returns the host's directory that is mounted at /dev, or `None` if a new tmpfs is mounted there.
+/// If there are several mounts at /dev, the last one is visible, so it counts.
 fn find_dev_source(mounts: &[Mount]) -> Option<PathBuf> {
     let mut dev_mounts = mounts
         .iter()
@@ -203,7 +206,7 @@ struct Process {
 
 #[derive(Default, Deserialize)]
 struct Capabilities {
-    /// The bounding set: the capabilities that programs in the container can have at most
+    /// The bounding set. Programs in the container can have no capabilities other than these
     /// (capabilities(7)).
     #[serde(default, deserialize_with = "deserialize_or_default")]
     bounding: Vec<String>,
@@ -261,8 +264,8 @@ where
     Ok(serde_json::from_value(value).unwrap_or_default())
 }
 
-/// Deserializes a list and skips the items that cannot be parsed as `T`. Skipping is harmless,
-/// because for such an item the hook would only repeat what the runtime has already done.
+/// Deserializes a list and skips the items that cannot be parsed as `T`. This is harmless, because
+/// the runtime, and not the hook, does what the items of these lists say.
 pub(super) fn deserialize_valid_items<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -280,9 +283,9 @@ impl Bundle {
     pub const MAX_CONFIG_BYTES: usize = 10 << 20;
 
     /// Reads the bundle of a container that is being created. crun 1.20 to 1.29 may pass its
-    /// working directory instead of the bundle. If this directory has no config.json, reads the
-    /// parent directory of the container's root. A relative root, which older crun versions pass,
-    /// is ignored.
+    /// working directory instead of the bundle. If that directory has no config.json, reads the one
+    /// in the parent directory of the container's root. A relative root, which older versions of
+    /// crun pass, is ignored.
     pub fn from_state(state: &State) -> Result<Self, BundleError> {
         let root = state.root.as_deref().filter(|root| root.is_absolute());
         let mut candidate_dirs = iter::once(&*state.bundle).chain(root.and_then(Path::parent));
@@ -310,30 +313,31 @@ impl Bundle {
         }
     }
 
-    /// Returns whether the container has the whole /dev of the host at `host_root`, and may access
-    /// every device. Such a container has each device as soon as the host has it.
+    /// Returns whether config.json mounts the whole /dev of the host into the container and allows
+    /// every device. Such a container has each device as soon as the host has it. `host_root` is
+    /// the directory at which this process sees the host's root.
     pub fn has_host_devices(&self, host_root: &Path) -> bool {
         let host_dev_dir = host_root.join("dev");
         self.dev_source.as_deref() == Some(&*host_dev_dir)
             && self.spec_devices.allows_every_device()
     }
 
-    /// Makes the root of the running process `pid` the container's root file system. The host may
-    /// not see the files at the path in config.json: rootless engines mount them in a namespace of
-    /// their own.
+    /// Uses the root directory of the running process `pid` as the container's root file system. At
+    /// the path in config.json, the host may not see the files, because rootless engines mount them
+    /// in a namespace of their own.
     pub fn use_root_of_process(&mut self, pid: i32) {
         self.rootfs = Path::new("/proc").join(pid.to_string()).join("root");
     }
 
-    /// Creates the bundle of a container whose config.json is unknown. `root` is its root
-    /// directory, and `variables` are its environment variables, each as `NAME=VALUE`.
+    /// Creates the bundle of a container whose config.json is unknown. `root` is the container's
+    /// root directory. `variables` are its environment variables, each as `NAME=VALUE`.
     pub fn from_variables(root: &Path, variables: &[String]) -> Result<Self, BundleError> {
         let config = serde_json::json!({"root": {"path": root}, "process": {"env": variables}});
         Bundle::parse(root, root, config.to_string().as_bytes())
     }
 
-    /// Parses `config_json`, the content of the file `config_path`. If it contains a relative path
-    /// for the container's root, the path is relative to `bundle_dir`.
+    /// Parses `config_json`, the content of the file `config_path`. If the container's root in it
+    /// is a relative path, the path is resolved in `bundle_dir`.
     pub fn parse(
         bundle_dir: &Path,
         config_path: &Path,

@@ -1,18 +1,18 @@
 //! Converts the device rules and device nodes of config.json (OCI runtime specification,
 //! config-linux) to the types of the injection plan, and back.
 //!
-//! Runtimes interpret rare forms of a rule differently. This module uses the strictest
-//! interpretation, because the hook must not allow an access that the runtime denies.
+//! Runtimes do not agree on the meaning of rare forms of a rule. This module uses the strictest
+//! meaning, because the hook must not allow an access that the runtime denies.
 
 use device_class::device::{Access, DeviceKind, DeviceNumber};
 use injection_plan::plan::{SpecNode, SpecRule};
 use oci_spec::runtime::{LinuxDevice, LinuxDeviceCgroup, LinuxDeviceType};
 
-/// Converts `linux.resources.devices` to the rules that a runtime applies.
+/// Converts `linux.resources.devices` of config.json to the device rules that a runtime applies.
 ///
-/// The conversion never fails, because the runtime has accepted the list already. An invalid
-/// entry that denies access denies it for every device that the entry could mean. An invalid
-/// entry that allows access is ignored.
+/// The conversion never fails, because the runtime has accepted the list already. An invalid entry
+/// that denies access is read as strictly as possible: it denies the access for every device that
+/// it could mean. An invalid entry that allows access is ignored.
 pub(crate) fn convert_rules(spec_rules: &[LinuxDeviceCgroup]) -> Vec<SpecRule> {
     spec_rules.iter().filter_map(convert_rule).collect()
 }
@@ -86,14 +86,14 @@ fn convert_deny_rule(rule: &LinuxDeviceCgroup, access_letters: &str) -> Option<S
         minor: None,
         access: Access::ALL,
     };
-    // With the type `a` (all devices), runc and cgroup v1 ignore the device numbers. So this rule
-    // denies every device.
+    // With the type `a` (all devices), runc and cgroup v1 ignore the device numbers. So such an
+    // entry denies every device.
     let Some(kind) = to_device_kind(rule.typ().unwrap_or_default()) else {
         return Some(all_devices);
     };
     Some(SpecRule {
         kind: Some(kind),
-        // A rule with an invalid device number matches no device, so it is left out.
+        // A rule whose number is too large for a device matches no device, so it is left out.
         major: parse_device_number(rule.major()).ok()?,
         minor: parse_device_number(rule.minor()).ok()?,
         access: Access::parse(access_letters).unwrap_or(Access::ALL),
@@ -112,13 +112,13 @@ fn to_device_kind(kind: LinuxDeviceType) -> Option<DeviceKind> {
     }
 }
 
-/// Converts a major or minor number of config.json. Returns `None`, which means every number, if
-/// the number is missing or negative.
+/// Converts a major or minor number of config.json. Returns `None`, which matches every number, if
+/// the number is missing or negative. Fails if it does not fit into a signed 32-bit number.
 fn parse_device_number(number: Option<i64>) -> Result<Option<u32>, std::num::TryFromIntError> {
     match number {
         None | Some(..0) => Ok(None),
-        // eBPF device programs compare the number with a signed 32-bit constant, so a larger number
-        // is an error.
+        // A constant in an eBPF device program has 32 bits and a sign, so the program cannot
+        // compare with a larger number.
         Some(number) => i32::try_from(number).map(|number| Some(number.cast_unsigned())),
     }
 }

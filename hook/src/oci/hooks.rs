@@ -1,6 +1,7 @@
-//! Parses the hooks in config.json. If a container gets a device through a CDI specification of
-//! `boathook cdi`, config.json contains a hook whose arguments name this device. The arguments are
-//! trusted, because only root writes CDI specifications and hooks.
+//! Parses the hooks in config.json. `boathook cdi` writes CDI specifications with hooks. If an
+//! engine gives a container a device of such a specification, it adds a hook to config.json, and
+//! the arguments of this hook name the device. They are trusted, because only root writes CDI
+//! specifications and hooks.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,11 +13,12 @@ use injection_plan::cdi::CLAIM_SEPARATOR;
 use injection_plan::request::{DeviceList, Item};
 use serde::Deserialize;
 
-/// The hook's option for the devices that a CDI specification grants, such as `--cdi npu=0`.
+/// The option of `boathook-hook` that names the devices which a CDI specification grants, such as
+/// `--cdi npu=0`.
 pub(crate) const CDI_OPTION: &str = "--cdi";
 
-/// The hook's option that names a masked path, such as `--masked-path /sys/firmware`. The hook
-/// hides this path instead of the runtime.
+/// The option of `boathook-hook` that names a masked path, such as `--masked-path /sys/firmware`.
+/// The hook hides this path in the container, because the runtime does not.
 pub(crate) const MASKED_PATH_OPTION: &str = "--masked-path";
 
 pub(crate) const HOOK_FILE_NAME: &str = "boathook-hook";
@@ -30,8 +32,8 @@ const KNOWN_HOOK_FILE_NAMES: [&str; 2] = [HOOK_FILE_NAME, "boathook"];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CdiGrant {
     pub class: ClassName,
-    /// The devices, named by id, index or alias, or as `all`. Only a resource claim has several
-    /// devices.
+    /// The devices, named by id, index or alias, or as `all`. A list with several devices is that
+    /// of a resource claim.
     pub devices: DeviceList,
     /// The uid of the Kubernetes resource claim for which the devices were prepared.
     pub claim_uid: Option<String>,
@@ -39,8 +41,8 @@ pub struct CdiGrant {
 
 impl CdiGrant {
     /// Parses the value of [`CDI_OPTION`]. The text after the last `@` is the uid of a resource
-    /// claim. If this text contains a quotation mark, the `@` is in quotes and belongs to a device
-    /// name.
+    /// claim. If a quotation mark follows the `@`, the `@` is inside quotes, and belongs to the
+    /// name of a device.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (class, device_list_text) = split_class_and_devices(text)?;
         let devices_and_claim = device_list_text
@@ -70,8 +72,8 @@ impl CdiGrant {
             return Err("not CLASS=DEVICE".to_owned());
         }
         let has_reserved_name = |item: &&Item| {
-            // The text may be a CDI device name such as `vendor.com/gpu=0`. The device name is
-            // after the `=`.
+            // The text may be a qualified CDI name such as `vendor.com/gpu=0`. Only the part after
+            // the `=` is the name of the device.
             let name = item.text.rsplit('=').next().unwrap_or_default();
             let is_all = name.eq_ignore_ascii_case("all");
             !item.is_quoted && !is_all && is_reserved_name(name)
@@ -113,17 +115,18 @@ pub struct Hook {
 }
 
 impl Hook {
-    /// Returns whether this is Boathook's hook: its path, or the target of the symbolic link at its
-    /// path, has a file name of the hook program. `boathook-init install --as` creates a link with
-    /// the name of a vendor's hook, which Docker calls.
+    /// Returns whether this hook calls Boathook's hook program. Its path, or the target of a
+    /// symbolic link at its path, then has a file name of this program. Such links exist because
+    /// `boathook-init install --as` creates one with the name of a vendor's hook, which Docker
+    /// calls.
     fn is_boathook_hook(&self) -> bool {
         has_hook_file_name(&self.path)
             || fs::read_link(&self.path).is_ok_and(|target| has_hook_file_name(&target))
     }
 
     /// Returns the value of [`CDI_OPTION`]. Returns `None` if the hook does not have this option,
-    /// because the hook is not from a CDI specification. Returns an empty value if the option is
-    /// the last argument.
+    /// so that it is not from a CDI specification. Returns an empty value if the option is the last
+    /// argument.
     fn find_cdi_value(&self) -> Option<&str> {
         self.find_option_values(CDI_OPTION).next()
     }
@@ -180,9 +183,9 @@ impl Hooks {
             .filter(|(_, hook)| hook.is_boathook_hook())
     }
 
-    /// Returns whether config.json has a hook that reads the container's requests: a Boathook hook,
-    /// or the hook at `path`. A hook from a CDI specification does not read them. It injects the
-    /// device that its arguments name.
+    /// Returns whether config.json has a hook that reads the container's variables and annotations.
+    /// This is a Boathook hook, or the hook with the path `path`. A hook from a CDI specification
+    /// does not read them, because its arguments name the device.
     pub(crate) fn reads_requests(&self, path: Option<&Path>) -> bool {
         self.iter_hooks().any(|(_, hook)| {
             let is_boathook_hook = Some(&*hook.path) == path || hook.is_boathook_hook();
@@ -190,8 +193,8 @@ impl Hooks {
         })
     }
 
-    /// Returns the masked paths in the arguments of Boathook's hooks. The hook hides them instead
-    /// of the runtime, so that files which it injects there stay visible.
+    /// Returns the masked paths in the arguments of Boathook's hooks. The hook hides these paths
+    /// instead of the runtime, so that the files which it injects below them stay visible.
     pub(super) fn list_masked_paths(&self) -> Vec<PathBuf> {
         let hooks = self.find_boathook_hooks();
         let paths = hooks.flat_map(|(_, hook)| hook.find_option_values(MASKED_PATH_OPTION));
@@ -199,8 +202,8 @@ impl Hooks {
     }
 
     /// Returns the grants in the arguments of Boathook's hooks, in the order in which the runtime
-    /// calls the hooks. Leaves out invalid grants: a hook with an invalid grant fails, so the
-    /// container does not start.
+    /// calls the hooks. An invalid grant is left out here. The container does not start then,
+    /// because the hook with this argument fails.
     pub(super) fn parse_grants(&self) -> Vec<CdiGrant> {
         let values = self
             .find_boathook_hooks()
@@ -211,7 +214,8 @@ impl Hooks {
     }
 }
 
-/// Merges the grants of each class into one device list.
+/// Merges the devices of `grants` into one device list for each class, in the same order and
+/// without duplicates.
 pub(crate) fn group_grants_by_class(grants: &[CdiGrant]) -> BTreeMap<ClassName, DeviceList> {
     let mut lists_by_class: BTreeMap<&ClassName, Vec<&DeviceList>> = BTreeMap::new();
     for grant in grants {

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 pub struct MaskedPaths {
     pub masked: Vec<PathBuf>,
     pub read_only: Vec<PathBuf>,
-    /// The masked paths that `boathook-runtime` removed from config.json. The hook hides these
-    /// paths instead of the runtime. Only the files and directories that the hook injects there are
-    /// visible.
+    /// The masked paths that `boathook-runtime` removed from `linux.maskedPaths` in config.json.
+    /// The hook hides them instead of the runtime. Only the files and directories that the hook
+    /// injects below them stay visible.
     pub masked_by_hook: Vec<PathBuf>,
 }

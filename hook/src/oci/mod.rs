@@ -21,8 +21,8 @@ pub use hooks::{CdiGrant, Hooks};
 pub use masked_paths::MaskedPaths;
 pub use state::{State, StateError};
 
-/// Opens a regular file, and returns an error for any other file. A bundle may belong to another
-/// user, who could put a FIFO into it. Reading from the FIFO would block the hook.
+/// Opens a regular file, and fails for a file of any other kind. A bundle may belong to another
+/// user, who could put a FIFO into it. To read from the FIFO would block the hook.
 pub use host_files::rooted_path::open_regular_file as open_regular;
 
 /// Reads all bytes of `source`. Returns `None` if there are more than `max_bytes` bytes.

@@ -72,8 +72,8 @@ impl State {
         if !matches!(major_version, "0" | "1") {
             return Err(StateError::UnsupportedVersion(self.oci_version.clone()));
         }
-        // The OCI runtime specification requires `creating`, but crun passes `created` to
-        // createRuntime hooks.
+        // For both stages of the hook, the OCI runtime specification requires `creating`. But crun
+        // passes `created` to createRuntime hooks.
         if !matches!(&*self.status, "creating" | "created") {
             return Err(StateError::UnexpectedStatus(self.status.clone()));
         }

@@ -1,13 +1,14 @@
-//! Adds a warning to an injection plan if the container's AppArmor profile denies files of the
-//! plan. The profile applies even if the engine does not mask the files' paths.
+//! Adds a warning to an injection plan if the container's AppArmor profile denies the container to
+//! read files of the plan. This can happen even if config.json does not mask the paths of the
+//! files.
 
 use std::path::PathBuf;
 
 use injection_plan::plan::InjectionPlan;
 
-/// The paths that the profiles of engines deny to read, with everything below them. Docker's
-/// template has these rules (moby, profiles/apparmor/template.go), and the profiles of podman,
-/// containerd and CRI-O are made from it.
+/// The paths that the AppArmor profiles of engines do not allow to be read, with everything below
+/// them. They are from Docker's template (moby, profiles/apparmor/template.go). podman, containerd
+/// and CRI-O have copied its rules.
 const DENIED_PATHS: [&str; 5] = [
     "/proc/kcore",
     "/proc/sysrq-trigger",
@@ -16,7 +17,8 @@ const DENIED_PATHS: [&str; 5] = [
     "/sys/kernel/security",
 ];
 
-/// The prefixes of the names of engines' profiles. podman appends its version.
+/// The prefixes of the names of the profiles that engines install. podman, for example, appends its
+/// version to the prefix.
 const ENGINE_PROFILES: [&str; 5] = [
     "docker-default",
     "containers-default",
@@ -25,17 +27,17 @@ const ENGINE_PROFILES: [&str; 5] = [
     "nerdctl-default",
 ];
 
-/// Returns the paths that a profile denies to read, as far as they are known. Returns no path if
-/// the container has no profile.
+/// Returns the paths that a container with this AppArmor profile probably cannot read. Assumes the
+/// rules of an engine's profile. Returns no path if the container is not confined by a profile.
 pub(super) fn list_denied_paths(profile: Option<&str>) -> Vec<PathBuf> {
     let is_confined = profile.is_some_and(|profile| !matches!(profile, "" | "unconfined"));
     let paths: &[&str] = if is_confined { &DENIED_PATHS } else { &[] };
     paths.iter().map(PathBuf::from).collect()
 }
 
-/// Adds a warning for each path that an engine's profile denies if the plan has files below it.
-/// Does not warn of other profiles, because their rules are unknown: such a profile may have been
-/// written to allow the files.
+/// Adds a warning for each path that an engine's profile denies, if the plan has files at or below
+/// it. A profile that is not an engine's causes no warning. Its rules are unknown, and an
+/// administrator may have written it to allow the files.
 pub(super) fn warn_of_denied_paths(plan: &mut InjectionPlan, profile: Option<&str>) {
     let profile_name = profile.unwrap_or_default();
     let is_engine_profile = ENGINE_PROFILES

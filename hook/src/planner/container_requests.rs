@@ -23,19 +23,19 @@ use crate::trust::Origin;
 /// annotations, and the CDI grants in the arguments of its hooks.
 pub struct ContainerRequests<'b> {
     bundle: &'b Bundle,
-    /// The annotations, which may request devices. The value is `None` if they must be ignored, for
-    /// example because the container is in no pod.
+    /// The annotations of the container that may request devices. The value is `None` if
+    /// annotations must be ignored, for example because the container is in no pod.
     annotations: Option<&'b BTreeMap<String, String>>,
-    /// The devices that CDI specifications grant, by class. Variables and annotations that request
-    /// these classes are ignored.
+    /// The devices that CDI specifications grant, by class. For these classes, the container's
+    /// variables and annotations are ignored.
     granted_devices: BTreeMap<ClassName, DeviceList>,
 }
 
-/// The advice for a pod that requests a class which no longer exists.
+/// The advice to a user of Kubernetes whose pod requests a class that this host no longer has.
 const POD_ADVICE: &str = "bring the class back (ConfigMap boathook-classes), or delete the pod, so that it is \
      scheduled again";
 
-/// The error if the container requests a class that has no class file on this host.
+/// The error that a container requests a class for which this host has no class file.
 #[derive(Debug, thiserror::Error)]
 pub enum UnknownClass {
     #[error(
@@ -52,8 +52,8 @@ pub enum UnknownClass {
 }
 
 impl<'b> ContainerRequests<'b> {
-    /// Collects the requests in a bundle. `origin` says whether the container belongs to a pod. If
-    /// it is `None`, this is uncertain, and the container's annotations are ignored.
+    /// Collects the requests in a bundle. `origin` says whether the container belongs to a pod. It
+    /// is `None` if this is uncertain. Then the container's annotations are ignored.
     pub fn new(bundle: &'b Bundle, origin: Option<&'b Origin>) -> Self {
         ContainerRequests {
             bundle,
@@ -74,15 +74,15 @@ impl<'b> ContainerRequests<'b> {
         self.bundle.hooks.reads_requests(None)
     }
 
-    /// Returns whether the container may request the class in this class file. If not, the file
-    /// need not be parsed.
+    /// Returns whether the container may request the class of this class file. If the result is
+    /// false, the container certainly does not, and the file need not be parsed.
     pub(super) fn may_request(&self, source: &ClassSource) -> bool {
         self.is_class_named(source.name.as_str())
             || source.may_be_requested(|variable| self.bundle.env.get(variable).is_some())
     }
 
-    /// Returns whether the container requests the class in `class_file`, which is invalid. Such a
-    /// container must not start. `sources` are all class files on the host.
+    /// Returns whether the container requests the class of `class_file`, a file with an error. Such
+    /// a container must not start without its devices. `sources` are all class files on the host.
     pub fn requests_class_of_file(
         &self,
         class_file: &Path,
@@ -105,8 +105,9 @@ impl<'b> ContainerRequests<'b> {
             || self.list_annotated_classes().any(|name| name == class)
     }
 
-    /// Returns whether the container may request devices of any class. The caller needs this if the
-    /// directory of class files cannot be read, because the classes are then unknown.
+    /// Returns whether the container seems to request devices of some class. The caller asks this
+    /// if the directory of class files cannot be read, so that it does not know the classes and
+    /// their variables.
     pub(super) fn may_request_any_class(&self) -> bool {
         let env = &self.bundle.env;
         let is_set = |name: &str| {
@@ -127,8 +128,8 @@ impl<'b> ContainerRequests<'b> {
         attach_requests.any(|request| request.grant.class.as_str() == class)
     }
 
-    /// Returns the devices of the class that users requested with `boathook attach`, and whether
-    /// they used `--force`.
+    /// Returns the requests for devices of the class that users made with `boathook attach`, and
+    /// for each whether the user gave `--force`.
     pub fn parse_attach_requests(
         &self,
         class: &DeviceClass,
@@ -150,8 +151,9 @@ impl<'b> ContainerRequests<'b> {
         requests.filter_map(Result::transpose).collect()
     }
 
-    /// Returns the container's own request for devices of the class, and where the request was
-    /// found, such as in an environment variable.
+    /// Returns the container's own request for devices of the class, and its source, such as an
+    /// environment variable. A grant of a CDI specification takes the place of variables and
+    /// annotations.
     pub fn find_own_request(
         &self,
         class: &DeviceClass,
@@ -173,8 +175,8 @@ impl<'b> ContainerRequests<'b> {
         }))
     }
 
-    /// Returns the classes that annotations or CDI specifications request although this host has no
-    /// class file for them.
+    /// Returns an error for each class that an annotation or a CDI specification requests although
+    /// this host has no class file for it.
     pub fn find_unknown_classes(
         &self,
         sources: &[Result<ClassSource, FileError>],

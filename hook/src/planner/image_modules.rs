@@ -1,5 +1,5 @@
-//! Chooses the directories of modules that a library of the image searches for beside itself, such
-//! as the backends of GBM in `gbm/`.
+//! Moves injected modules to the directory in which a library of the image searches for them. For
+//! example, the image's libgbm searches for its backends in the directory `gbm/` beside itself.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,10 @@ use injection_plan::plan::{Action, InjectionPlan};
 use crate::apply::{IMAGE_LIBRARY_DIRS, find_image_directory};
 use crate::container::{Directory, Resolver, RootDir};
 
-/// Moves the modules of the plan from the library directory of the host's distribution to that of
-/// the image at `rootfs`. Changes nothing if the image cannot be read or its root directory is
-/// empty: the image may not be mounted there, or only in the namespace of a rootless engine.
+/// Changes the paths of the plan's modules from the library directory of the host's distribution to
+/// that of the image at `rootfs`. Changes nothing if the root directory cannot be opened or is
+/// empty. This means that the image is not mounted there, or only in the namespace of a rootless
+/// engine.
 pub(super) fn relocate_image_modules(plan: &mut InjectionPlan, rootfs: &Path) {
     let has_modules = plan.steps.iter().any(|step| match &step.action {
         Action::File(mount) => mount.is_image_module,
@@ -29,8 +30,8 @@ pub(super) fn relocate_image_modules(plan: &mut InjectionPlan, rootfs: &Path) {
     }
     let open_file = |path: &Path| root.lookup(path).ok().flatten();
     let image_dir = find_image_directory(ProgramAbi::Native, open_file);
-    // The host may have the same module in the directories of two distributions, which now have the
-    // same path. Only the first one is kept.
+    // The host may have the same module in the library directories of two distributions. Both now
+    // have the same path in the container, so only the first one is kept.
     let mut module_paths = BTreeSet::new();
     plan.steps.retain_mut(|step| match &mut step.action {
         Action::File(mount) if mount.is_image_module => {
@@ -43,16 +44,17 @@ pub(super) fn relocate_image_modules(plan: &mut InjectionPlan, rootfs: &Path) {
     });
 }
 
-/// Reports whether the root directory has an entry. A mount point without the image has none.
+/// Reports whether the root directory has an entry. It has none if the image is not mounted there.
 fn has_files(root: &RootDir) -> bool {
     let directory = root.handle().ok();
     let directory = directory.map(|handle| Directory::new(handle.into_fd(), Path::new("/")));
     directory.is_some_and(|directory| directory.has_entry(1, |_| true).unwrap_or_default())
 }
 
-/// Returns the path of a module in the library directory of the image. Returns `None` if `path`
-/// does not have the form `LIBRARY_DIR/DIR/FILE`, with the library directory of a distribution's
-/// native programs. `/usr/lib/i386-linux-gnu` is for 32-bit programs.
+/// Returns the path in the image's library directory for the module with the host path `path`.
+/// Returns `None` if `path` does not have the form `LIBRARY_DIR/DIR/FILE`. `LIBRARY_DIR` must be a
+/// distribution's directory for native programs: `/usr/lib/i386-linux-gnu`, for 32-bit programs, is
+/// not.
 fn find_module_path(path: &Path, image_dir: &Path) -> Option<PathBuf> {
     let relative_path = IMAGE_LIBRARY_DIRS
         .iter()

@@ -1,5 +1,5 @@
-//! Changes an injection plan where config.json masks paths that the plan uses, or has an AppArmor
-//! profile that denies them.
+//! Adapts an injection plan to paths that the container cannot use. config.json masks such a path
+//! or makes it read-only, or the AppArmor profile denies it.
 
 use std::path::{Path, PathBuf};
 
@@ -10,9 +10,10 @@ use super::apparmor;
 use crate::authorization::Caller;
 use crate::oci::Bundle;
 
-/// Adds to the plan the masks that the hook must create. Adds a warning for each path that hides
-/// files of the plan because the runtime masks it or AppArmor denies it. Nothing can be created
-/// below masked paths of a running container, so its hidden files are removed from the plan.
+/// Adds to the plan the masks that the hook must create instead of the runtime. Adds a warning for
+/// files of the plan that the container cannot see or use, because the runtime masks their paths or
+/// AppArmor denies them. In a running container, nothing can be created below a masked path, so
+/// such files are removed from the plan.
 pub(super) fn apply_masked_paths(
     plan: &mut InjectionPlan,
     bundle: &Bundle,
@@ -58,8 +59,9 @@ pub(super) fn apply_masked_paths(
     }
 }
 
-/// Returns the advice to use `boathook-runtime`. The caller appends other advice to it. Returns an
-/// empty text for devices of a CDI specification, which `boathook-runtime` does not handle.
+/// Returns the first half of an advice, which is to use `boathook-runtime`. `effect` says what that
+/// program does about the path. The text is empty for devices of a CDI specification, because
+/// `boathook-runtime` does not handle these.
 fn describe_wrapper_advice(caller: &Caller, effect: &str) -> String {
     match caller {
         Caller::Cdi(_) => String::new(),
@@ -67,9 +69,9 @@ fn describe_wrapper_advice(caller: &Caller, effect: &str) -> String {
     }
 }
 
-/// Replaces paths of the plan, such as /proc/device-tree, that lead through a symbolic link of
-/// /proc or /sys to one of `hidden_paths`. The kernel creates these links, so they are the same on
-/// the host and in the container.
+/// Resolves symbolic links of /proc and /sys in paths of the plan, such as /proc/device-tree, if
+/// the target is below one of `hidden_paths`. Otherwise it would not be noticed that the file is
+/// hidden. The kernel creates these links, so they are the same on the host and in the container.
 fn resolve_kernel_links(plan: &mut InjectionPlan, hidden_paths: &[PathBuf], host: &dyn HostView) {
     let is_hidden = |path: &Path| {
         let mut hidden_paths = hidden_paths.iter();

@@ -1,4 +1,5 @@
-//! Finds other classes that have devices on a host where the requested class has no device.
+//! Describes other device classes with devices on this host, for a message that the requested class
+//! has no usable device. The user may have meant one of them.
 
 use device_class::DeviceClass;
 use device_class::config::Config;
@@ -9,21 +10,21 @@ use device_class::strict_toml::FileError;
 
 use super::open_host;
 
-/// The domain of resource names that belong to no vendor. Two classes with this domain need not be
-/// related.
+/// The domain of Kubernetes resource names that belong to no vendor, as in
+/// `devices.boathook.dev/NAME`. Two classes with this domain need not be related.
 pub const DOMAIN_WITHOUT_VENDOR: &str = "devices.boathook.dev";
 
-/// The domains of resource names that do not identify a vendor, and whose resources are unrelated,
-/// such as virtual machines and tunnels.
+/// The domains of resource names that do not identify a vendor. Two resources of such a domain can
+/// be unrelated, for example those for virtual machines and for tunnels.
 const DOMAINS_OF_UNRELATED_RESOURCES: [&str; 3] = [
     DOMAIN_WITHOUT_VENDOR,
     "usb.boathook.dev",
     "devices.kubevirt.io",
 ];
 
-/// Returns a text that names the other classes of the same vendor that have devices on this host,
-/// or `None` if there are none. The domain of the resource name identifies the vendor. A class that
-/// extends the requested one is left out, because it finds the same devices.
+/// Returns a text that names other classes of the same vendor with devices on this host. Returns
+/// `None` if there are none. The domain of a class's resource name identifies the vendor. A class
+/// that extends the requested one is left out, because it finds the same devices.
 ///
 /// Call this only for a message about a missing device, because it parses all class files of the
 /// vendor.
@@ -52,10 +53,10 @@ pub fn describe_other_classes(class: &DeviceClass, config: &Config) -> Option<St
     })
 }
 
-/// Returns a text that names the other classes whose devices on this host have the same resource as
-/// those of `class`, or `None` if there are none. Such a class expects other files of the driver,
-/// so it is probably meant if those of the requested class cannot be used. A class that extends the
-/// requested one is left out, because it has the same files.
+/// Returns a text that names other classes for the same hardware: their devices on this host have
+/// the same resource name as those of `class`. Returns `None` if there are none. Such a class needs
+/// other files of the driver. So the user probably meant it if the files of `class` cannot be used.
+/// A class that extends `class` is left out, because it has the same files.
 pub fn describe_classes_with_resource(class: &DeviceClass, config: &Config) -> Option<String> {
     let host = open_host(config).ok()?;
     let list_resources = |class: &DeviceClass| {

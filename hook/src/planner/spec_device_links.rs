@@ -1,5 +1,6 @@
-//! Keeps the devices that config.json gives to a container visible in directories that the plan
-//! masks, such as /sys/class/drm. A mask is a read-only tmpfs with selected contents.
+//! Keeps devices visible that config.json gives to a container. The plan may mask directories in
+//! which the kernel lists devices, such as /sys/class/drm. A mask is a read-only tmpfs over the
+//! directory, which contains only selected links.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,14 +14,14 @@ use super::ScannedClass;
 
 const DEV_DIR: &str = "/dev";
 
-/// The maximum number of device nodes that are looked up in mounted directories, such as
-/// `/dev/dri`. Further nodes are ignored.
+/// The maximum number of device nodes that are looked up in directories which config.json mounts,
+/// such as `/dev/dri`. Further nodes are ignored.
 const MAX_MOUNTED_NODES: usize = 256;
 
-/// Adds the devices of config.json to the plan's masks over directories in which the kernel lists
-/// devices, such as /sys/class/drm. Without this, a mask would hide a GPU that the engine gives to
-/// the container (`--device /dev/dri/card1`). Removes these masks if the host's whole /dev is
-/// mounted.
+/// Adds links for the devices of config.json to the plan's masks over directories such as
+/// /sys/class/drm. Without the link, a mask would hide a GPU that the engine gives to the container
+/// (`--device /dev/dri/card1`). If config.json mounts the host's whole /dev, removes these masks,
+/// because the container has all device nodes.
 pub(super) fn unmask_spec_devices(
     plan: &mut InjectionPlan,
     spec: &SpecDevices,
@@ -48,10 +49,10 @@ pub(super) fn unmask_spec_devices(
     }
 }
 
-/// Adds masks of `classes` to the plan of a running container that had devices of these classes. If
-/// all these devices are unplugged, the plan has no mask for them, but the container's mask must no
-/// longer list them. Adds only masks over directories in which the kernel lists devices, such as
-/// /sys/class/drm.
+/// Adds empty masks to the plan of a running container that had devices of `classes`. If all
+/// devices of a class are unplugged, the plan has no mask for the class. But the container already
+/// has one, which must no longer list these devices. Adds only masks over directories in which the
+/// kernel lists devices, such as /sys/class/drm.
 pub(super) fn add_masks_without_devices<'l>(
     plan: &mut InjectionPlan,
     classes: impl IntoIterator<Item = &'l ScannedClass>,
@@ -78,7 +79,7 @@ pub(super) fn add_masks_without_devices<'l>(
     }
 }
 
-/// The directories of a device in /sys, with symbolic links resolved.
+/// The directories of a device below /sys/devices, as absolute paths without symbolic links.
 struct DevicePaths {
     /// The directory that describes the node, such as `…/0000:00:02.0/drm/card0`.
     node: PathBuf,
@@ -118,8 +119,9 @@ fn find_device_paths(number: DeviceNumber, host: &dyn HostView) -> Option<Device
     Some(DevicePaths { node, hardware })
 }
 
-/// Adds to `links` those symbolic links in `directory`, such as /sys/class/drm, that lead to one of
-/// the devices, to a part of it, or to a device of which it is a part.
+/// Adds to `links` the symbolic links in `directory`, such as /sys/class/drm, that belong to one of
+/// the devices. Such a link leads to the device's directory in /sys, to a directory above it, or to
+/// a directory of the same hardware.
 fn add_links(
     directory: &Path,
     device_paths: &[DevicePaths],

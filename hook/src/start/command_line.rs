@@ -1,5 +1,5 @@
-//! Parses the command line of `boathook-hook`. An unknown argument is an error. If the hook ignored
-//! an argument, it could inject something that was not configured.
+//! Parses the command line of `boathook-hook`. An unknown argument is an error, because a hook that
+//! ignores an argument could inject something that was not configured.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
@@ -16,7 +16,7 @@ use crate::planner::Caller;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CommandLine {
-    /// The hook is called by a runtime because a container starts.
+    /// A runtime calls the hook, because a container starts.
     Start(StartOptions),
     Help,
     Version,
@@ -33,7 +33,7 @@ pub struct StartOptions {
     /// An additional directory that contains class files. `boathook class test` sets it.
     pub additional_class_dir: Option<PathBuf>,
     pub log_level: Option<LogLevel>,
-    /// True if the hook prints an error as JSON, because of the option `--json`.
+    /// True if the command line has the option `--json`. Then the hook prints an error as JSON.
     pub is_json: bool,
     /// The paths that the hook masks. The runtime does not mask them, because `boathook-runtime`
     /// removed them from `linux.maskedPaths` in config.json.
@@ -135,7 +135,8 @@ impl CommandLine {
     }
 }
 
-/// Sets the value of an option. Fails if the command line contains the option twice.
+/// Sets the value of an option. Fails if the option already has a value, because the command line
+/// contains it twice.
 fn set_option_once<T>(
     option_value: &mut Option<T>,
     option: &'static str,
@@ -168,7 +169,8 @@ pub fn parse_log_level(text: &str) -> Result<LogLevel, &'static str> {
 /// its value.
 struct ArgumentIterator<'a> {
     arguments: slice::Iter<'a, OsString>,
-    /// The text after `=` in the argument that `next` returned last.
+    /// The text after `=` in the last argument that `next` returned. It is the value of this
+    /// option.
     value_after_equals: Option<&'a OsStr>,
 }
 
@@ -188,8 +190,8 @@ impl<'a> ArgumentIterator<'a> {
         }
     }
 
-    /// Returns the value of the option that `next` returned last: the text after `=`, or the next
-    /// argument. Fails if the next argument begins with a dash.
+    /// Returns the value of the last option that `next` returned: the text after `=`, or the next
+    /// argument. Fails if there is no value, or if the next argument begins with a dash.
     fn read_value(&mut self, option: &'static str) -> Result<&'a OsStr, UsageError> {
         let value = self.value_after_equals.take().or_else(|| {
             let argument = self.arguments.next()?.as_os_str();

@@ -40,8 +40,8 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// Returns the exit code of the hook for this error, which an error of a container takes from
-    /// its cause.
+    /// Returns the exit code of the hook for this error. For [`StartError::Container`], it is that
+    /// of the error inside.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             StartError::Config(_) => ExitCode::Config,

@@ -42,7 +42,7 @@ pub(super) fn inject_from_stdin(
 }
 
 /// Reads the container's state from stdin. crun up to 1.29 may report its working directory as the
-/// bundle, so the bundle in the runtime's command line replaces the one in the state.
+/// bundle. So if the runtime's command line names another bundle, that one is used.
 fn read_state() -> Result<State, StateError> {
     let mut state = State::read(io::stdin().lock())?;
     if let Some(bundle) = wrapper::find_caller_bundle(&state.id)
@@ -53,9 +53,9 @@ fn read_state() -> Result<State, StateError> {
     Ok(state)
 }
 
-/// Handles an error in config.toml. Returns the error only if the container may request devices.
-/// All other containers start, because one mistake in config.toml must not stop all containers of
-/// the host.
+/// Handles an error in config.toml. Returns the error only if the container may need the hook. All
+/// other containers start, because one mistake in config.toml must not stop all containers of the
+/// host.
 pub(super) fn handle_config_error(
     error: FileError,
     options: &StartOptions,
@@ -68,8 +68,8 @@ pub(super) fn handle_config_error(
         let config = installation::parse_config_despite_error(&error);
         config.is_some_and(|config| planner::requests_nothing(bundle, caller, &config))
     };
-    // A container does not start if the hook must mask paths for it. boathook-runtime removed these
-    // paths from config.json, so nothing else would mask them.
+    // If the hook must mask paths, the container does not start either. `boathook-runtime` removed
+    // these paths from config.json, so nothing else would mask them.
     let requests_nothing = options.masked_paths.is_empty()
         && Bundle::from_state(&state).is_ok_and(|bundle| requests_no_device(&bundle));
     if !requests_nothing {
@@ -92,7 +92,8 @@ fn create_unknown_grant_error(grant: &CdiGrant) -> StartError {
     }
 }
 
-/// Injects the requested devices into the container. Returns warnings, which the caller logs.
+/// Injects the requested devices into the container. Returns warnings for the administrator, which
+/// the caller logs.
 fn inject_devices(
     state: &State,
     config: &Config,
@@ -107,8 +108,8 @@ fn inject_devices(
         .masked_by_hook
         .clone_from(&options.masked_paths);
     if let Caller::Cdi(grant) = caller {
-        // config.json contains one hook for each CDI device. The first hook injects all devices,
-        // and the others do nothing.
+        // config.json contains one hook for each CDI device. The first of these hooks injects all
+        // the devices, and the others do nothing.
         match bundle
             .cdi_grants
             .iter()
@@ -126,8 +127,8 @@ fn inject_devices(
     if !plan.steps.is_empty() || plan.has_awaited_devices() {
         log::open_node_log();
         match attachment::write_start_record(state, &bundle, &plan, &config.host_root) {
-            // The attachment record may contain device rules that an earlier call of the hook
-            // added. A new device program must also allow them.
+            // An earlier call of the hook for this container may have allowed other devices. The
+            // attachment record contains their rules. A new device program must allow them too.
             Ok(recorded_rules) => {
                 let recorded_rules = recorded_rules.iter().map(SpecRule::from);
                 bundle.spec_devices.rules.extend(recorded_rules);

@@ -1,9 +1,8 @@
 //! `boathook-hook`: the program that container runtimes call at the start of each container.
 //!
-//! It is a program of its own without the commands of `boathook`, because it is loaded into memory
-//! at every container start. `boathook-runtime` is a third program, and not a second name of this
-//! one: what a program does must not depend on the name by which it is called, because the caller
-//! chooses this name.
+//! The program is separate from `boathook` and small, because it is loaded into memory at every
+//! container start. `boathook-runtime` is also a separate program. It is not a second name of this
+//! one, because the caller chooses the name (`argv[0]`), and a program must not depend on it.
 
 mod command_line;
 mod error;
@@ -57,8 +56,9 @@ Options:
   -V, --version           Print the version
 ";
 
-/// Runs `boathook-hook`: reads a container's state from stdin and injects the devices that the
-/// container requests. If this fails, reports the error.
+/// Runs `boathook-hook`: reads a container's state from stdin and injects the requested devices.
+/// After an error, reports the error and returns an exit code other than 0, so that the runtime
+/// does not start the container.
 pub fn main() -> process::ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     match CommandLine::parse(&arguments) {
@@ -98,8 +98,8 @@ pub fn run_hook(options: &StartOptions) -> Result<ExitCode, StartError> {
             .deadline_seconds
             .map_or(deadline::DEADLINE_SECONDS, NonZeroU32::get),
     );
-    // The deadline must still apply while the caller reports an error, so it is not dropped when
-    // this function returns.
+    // `ManuallyDrop` keeps the deadline when this function returns, because the deadline must still
+    // apply while the caller reports an error.
     let mut deadline = deadline.map(ManuallyDrop::new);
     let mut config = installation::load_configuration(options.config_path.as_deref());
     if let Ok(config) = &mut config {

@@ -1,9 +1,9 @@
 //! Calls bpf(2) to list, read, load and attach the device programs of cgroups.
 //!
-//! The layouts and numbers are those of the kernel's `include/uapi/linux/bpf.h`. Every attribute
-//! structure ends in zeros, so that it is longer than the structure of any kernel. A kernel accepts
-//! a longer attribute if the rest is zero. Since Linux 6.17, it writes results past the end of a
-//! shorter attribute.
+//! The layouts and numbers are those of the kernel's `include/uapi/linux/bpf.h`. Each attribute
+//! structure in this module ends with zeros, which make it longer than the structure of any kernel.
+//! A kernel accepts a longer structure if the rest is zero. A shorter one is dangerous: since Linux
+//! 6.17, the kernel writes results past its end.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
@@ -38,7 +38,7 @@ const BPF_F_QUERY_EFFECTIVE: u32 = 1;
 /// `union bpf_attr` of any kernel.
 type ZeroTail = [u64; 16];
 
-/// The device programs of a cgroup that [`query_programs`] lists.
+/// Selects the device programs that [`query_programs`] lists for a cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProgramScope {
     /// The programs that are attached to the cgroup itself.
@@ -75,14 +75,14 @@ struct QueryAttr {
     zero_tail: ZeroTail,
 }
 
-/// Lists the device programs of a cgroup. `cgroup` is the open directory of the cgroup. The process
-/// needs CAP_NET_ADMIN.
+/// Lists the device programs of the cgroup with the open directory `cgroup`. The process needs
+/// CAP_NET_ADMIN.
 pub(crate) fn query_programs(
     cgroup: BorrowedFd<'_>,
     scope: ProgramScope,
 ) -> Result<CgroupPrograms, Errno> {
-    // At most 64 programs are attached to a cgroup. More programs than these may be effective,
-    // because the programs of all ancestors are effective as well.
+    // At most 64 programs are attached to a cgroup. But more may be effective, because the programs
+    // of all its ancestors are effective too.
     let mut ids = vec![0u32; MAX_ATTACHED_PROGRAMS];
     loop {
         let mut attr = QueryAttr {
@@ -103,8 +103,8 @@ pub(crate) fn query_programs(
                 let flags = attr.attach_flags;
                 return Ok(CgroupPrograms { flags, ids });
             }
-            // ENOSPC means that the buffer is too small. The buffer grows until it has space for
-            // the programs of 64 nested cgroups, each with 64 programs.
+            // ENOSPC means that the buffer is too small. The buffer is doubled until it has space
+            // for 64 nested cgroups with 64 programs each. After that, the error is returned.
             Err(Errno::ENOSPC) if ids.len() < MAX_ATTACHED_PROGRAMS * 64 => {
                 ids.resize(ids.len() * 2, 0)
             }
@@ -191,7 +191,7 @@ pub(crate) fn describe_program(program: BorrowedFd<'_>) -> Result<ProgramDescrip
     })
 }
 
-/// Reads the properties of a program. Also reads as many of its instructions as fit into `insns`.
+/// Reads the properties of a program. Also copies its instructions into `insns`, as many as fit.
 fn read_info(program: BorrowedFd<'_>, insns: &mut [Insn]) -> Result<BpfProgInfo, Errno> {
     let mut info = BpfProgInfo {
         xlated_prog_len: size_of_val(insns) as u32,
@@ -238,8 +238,8 @@ pub(crate) fn load_program(insns: &[Insn], name: &str, log: &mut [u8]) -> Result
     for (name_byte, byte) in prog_name.iter_mut().zip(name.bytes().take(15)) {
         *name_byte = byte;
     }
-    // The verifier fails with EAGAIN while a signal is pending for this process. So the call is
-    // tried up to five times.
+    // The kernel's verifier fails with EAGAIN while a signal is pending for this process. So the
+    // call is tried up to five times.
     for _ in 0..5 {
         let mut attr = LoadAttr {
             prog_type: BPF_PROG_TYPE_CGROUP_DEVICE,

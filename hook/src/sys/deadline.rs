@@ -1,4 +1,4 @@
-//! Limits the time of this process's work with timers that end the process.
+//! Limits the time of this process's work. Two timers end the process if the work takes too long.
 //!
 //! The first timer sends SIGALRM. The handler of this signal reports the current stage of the work,
 //! and exits. But a signal handler does not run while a system call waits for a driver or a FUSE
@@ -21,16 +21,17 @@ use nix::unistd::alarm;
 
 use crate::exit::ExitCode;
 
-/// The time limit of the hook in seconds. It is also the limit of `boathook-runtime` until it
-/// executes the real runtime. The time of the programs of `[prepare]` does not count, because they
-/// have a limit of their own.
+/// The time limit of the hook in seconds. It is also the limit of `boathook-runtime`, until that
+/// executes the real runtime. The programs that a class file names in `[prepare]` have a limit of
+/// their own, so their time does not count.
 ///
 /// The work normally takes milliseconds. Steps that can take longer have shorter limits, such as
 /// two seconds for systemd. The kubelet waits two minutes for the start of a container.
 pub const DEADLINE_SECONDS: u32 = 10;
 
-/// The time limit of a child process that has a deadline of [`DEADLINE_SECONDS`]. After this time,
-/// SIGKILL has ended the child process, unless it is in an uninterruptible sleep.
+/// The time that a parent process gives to a child process which has set itself a deadline of
+/// [`DEADLINE_SECONDS`]. By then, the SIGKILL of that deadline has ended the child process, unless
+/// it is in an uninterruptible sleep.
 pub const CHILD_TIMEOUT: Duration = Duration::from_secs(DEADLINE_SECONDS as u64 + 2);
 
 /// The stages of a container's start. If the deadline is exceeded, the report names the current
@@ -55,9 +56,8 @@ const STAGE_DESCRIPTIONS: [&str; 5] = [
 ];
 
 static CURRENT_STAGE: AtomicU8 = AtomicU8::new(Stage::Reading as u8);
-/// The beginning of the report of an exceeded deadline, which names the container, such as
-/// `container 0123: `. This memory is never freed, so that the signal handler can read it at any
-/// time.
+/// The beginning of the report of an exceeded deadline. It names the container: `container 0123: `,
+/// for example. The string is never freed, so that the signal handler can read it at any time.
 static REPORT_PREFIX: AtomicPtr<String> = AtomicPtr::new(null_mut());
 /// The descriptor of the log file to which the report is written in addition to stderr. -1 means
 /// that there is no log file.
@@ -83,7 +83,7 @@ pub(crate) fn set_report_file(file: &File) {
     REPORT_FD.store(file.as_raw_fd(), Ordering::Relaxed);
 }
 
-/// A time limit of this process. Dropping the value cancels the limit.
+/// A time limit of this process. When the value is dropped, the limit ends.
 pub struct Deadline {
     previous_mask: SigSet,
     previous_action: SigAction,
@@ -133,8 +133,8 @@ impl Deadline {
         )
     }
 
-    /// Calls `work` and returns its result. The time of this call does not count for the deadline.
-    /// It is used for programs that have a limit of their own.
+    /// Calls `work` and returns its result. The time of this call does not count for the deadline,
+    /// because `work` runs programs that have a limit of their own.
     pub(crate) fn pause<T>(&mut self, work: impl FnOnce() -> T) -> Result<T, Errno> {
         let remaining_seconds = alarm::cancel();
         let no_expiration = Expiration::OneShot(Duration::ZERO.into());
@@ -150,8 +150,8 @@ impl Deadline {
 }
 
 impl Drop for Deadline {
-    /// Cancels the deadline. Restores the signal mask and the action of SIGALRM for the program
-    /// that this process executes next.
+    /// Cancels the deadline. Restores the signal mask and the action of SIGALRM, because a program
+    /// that this process executes next inherits them.
     fn drop(&mut self) {
         alarm::cancel();
         // SAFETY: the action that is restored is the one that the process had before.

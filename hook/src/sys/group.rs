@@ -2,8 +2,8 @@
 //!
 //! An engine kills a hook that takes too long. After that, no program that the hook has started may
 //! continue to change a device. `PR_SET_PDEATHSIG` would kill a program when its parent ends, but
-//! not the children of the program. So the group has a leader process. It waits until this process
-//! ends, and then kills the group.
+//! not the children of the program. So the group has a leader process, which waits until this
+//! process ends and then kills the whole group.
 
 use std::os::fd::OwnedFd;
 
@@ -24,8 +24,8 @@ pub(crate) struct ProcessGroup {
 }
 
 impl ProcessGroup {
-    /// Starts the leader process of a new group. A program joins the group if it is started with
-    /// the id of the group (setpgid(2)).
+    /// Starts the leader process of a new group. A caller puts a program into the group with
+    /// setpgid(2) and the id of the group.
     pub(crate) fn start() -> Result<Self, Errno> {
         let (read_end, write_end) = pipe2(OFlag::O_CLOEXEC)?;
         // SAFETY: the child calls only functions that are async-signal-safe, and does not
@@ -55,8 +55,8 @@ impl ProcessGroup {
 
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
-        // kill(2) fails if the leader was already killed together with its group. This error is
-        // ignored.
+        // An error of kill(2) is ignored. It means that the leader was already killed together with
+        // its group.
         let _ = kill(self.leader, Signal::SIGKILL);
         let _ = waitpid(self.leader, None);
     }

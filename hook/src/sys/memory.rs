@@ -1,9 +1,10 @@
 //! A memory allocator for the programs that run at every start of a container. These programs have
 //! one thread.
 //!
-//! The allocator is dlmalloc without a lock. A container's start needs about ten thousand
-//! allocations, and locks would be a tenth of its work. The pages of new memory are populated at
-//! once, because a page fault for each page would take several times as long.
+//! The allocator is dlmalloc without a lock. The start of a container needs about ten thousand
+//! allocations, and locks would be a tenth of the program's work. The kernel provides all pages of
+//! new memory at once (MAP_POPULATE), because a page fault for each page would take several times
+//! as long.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::{Cell, UnsafeCell};
@@ -17,14 +18,15 @@ use dlmalloc::{Allocator, Dlmalloc};
 /// or frees memory, or if a signal handler allocates memory during another allocation.
 pub struct SingleThreadMemory {
     heap: UnsafeCell<Dlmalloc<KernelMemory>>,
-    /// The thread that uses the allocator. The address of its [`THREAD_MARKER`] identifies it.
+    /// The thread that uses the allocator, as the address of its [`THREAD_MARKER`]. It is null
+    /// before the first allocation.
     owner_thread: AtomicPtr<u8>,
     is_heap_busy: AtomicBool,
 }
 
 thread_local! {
-    /// A variable that has another address in each thread. It is initialized at compile time, so
-    /// that an access to it allocates nothing.
+    /// A variable with a different address in each thread, which identifies the thread. Its value
+    /// is known at compile time, so that an access to it allocates nothing.
     static THREAD_MARKER: Cell<u8> = const { Cell::new(0) };
 }
 
@@ -109,8 +111,8 @@ unsafe impl GlobalAlloc for SingleThreadMemory {
     }
 }
 
-/// The maximum size in bytes of a mapping that is prefaulted (MAP_POPULATE). A larger mapping is
-/// not prefaulted, because it usually contains a single large buffer that may be used only in part.
+/// The maximum size in bytes of a mapping whose pages are provided at once (MAP_POPULATE). A larger
+/// mapping usually contains a single large buffer that may be used only in part.
 const MAX_PREFAULTED_BYTES: usize = 256 << 10;
 
 /// The source from which the heap gets its memory. It calls mmap(2). Memory is not returned to the

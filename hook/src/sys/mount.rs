@@ -10,8 +10,8 @@ use libc::{c_int, c_long, c_uint};
 use nix::Result;
 use nix::errno::Errno;
 
-/// Returns a detached copy of the mount that contains `file`. `file` is the root of the copy. If
-/// `is_recursive` is true, the mounts inside `file` are copied as well.
+/// Returns a detached copy of the mount that contains `file`, as for a bind mount: `file` is the
+/// root of the copy. If `is_recursive` is true, the mounts below `file` are copied as well.
 pub(crate) fn open_tree_clone(file: impl AsFd, is_recursive: bool) -> Result<OwnedFd> {
     let mut flags =
         libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | libc::AT_EMPTY_PATH.cast_unsigned();
@@ -36,9 +36,9 @@ pub(crate) fn move_mount(mount: impl AsFd, target: impl AsFd) -> Result<()> {
     move_mount_raw(mount.as_fd().as_raw_fd(), target.as_fd().as_raw_fd())
 }
 
-/// Sets the `MOUNT_ATTR_*` bits in `attributes` for the mount whose open root is `mount`. Sets the
+/// Sets the `MOUNT_ATTR_*` bits `attributes` of a mount. `mount` is its open root. Also sets the
 /// propagation type, such as `MS_PRIVATE`, unless `propagation` is 0. If `is_recursive` is true,
-/// the mounts inside the mount are changed as well.
+/// the mounts below this mount are changed as well.
 pub(crate) fn set_attributes(
     mount: impl AsFd,
     is_recursive: bool,
@@ -87,27 +87,29 @@ pub(crate) fn fsmount(context: impl AsFd, attributes: u64) -> Result<OwnedFd> {
     into_descriptor(fsmount_raw(context.as_fd().as_raw_fd(), attributes))
 }
 
-/// Calls `open_tree` with arguments that the kernel must refuse, and returns the error. ENOSYS
-/// means that the kernel does not have the call. EPERM means that a seccomp filter forbids it.
+/// Finds out whether `open_tree` can be used: calls it with arguments that the kernel must refuse,
+/// and returns the error. ENOSYS means that the kernel does not have the call. EPERM means that a
+/// seccomp filter forbids it.
 pub(crate) fn probe_open_tree() -> Result<()> {
     let flags = libc::OPEN_TREE_CLOEXEC | libc::AT_EMPTY_PATH.cast_unsigned();
     // SAFETY: the path is a NUL-terminated constant, and no descriptor is -1.
     check_result(unsafe { libc::syscall(libc::SYS_open_tree, -1, c"".as_ptr(), flags) })
 }
 
-/// Calls `move_mount` with arguments that the kernel must refuse, and returns the error.
+/// Calls `move_mount` with arguments that the kernel must refuse. The returned error has the
+/// meaning as for [`probe_open_tree`].
 pub(crate) fn probe_move_mount() -> Result<()> {
     move_mount_raw(-1, -1)
 }
 
-/// Calls `mount_setattr` with an empty change, and returns the error. For this change, the kernel
-/// needs no valid descriptor, but checks the privilege to mount.
+/// Calls `mount_setattr` with an empty change, and returns the error. For an empty change, the
+/// kernel needs no valid descriptor, but still checks the privilege to mount.
 pub(crate) fn probe_mount_setattr() -> Result<()> {
     mount_setattr_raw(-1, false, 0, 0)
 }
 
-/// Calls `fsopen`, `fsconfig` and `fsmount` with arguments that the kernel must refuse. Returns the
-/// errors in this order.
+/// Calls `fsopen`, `fsconfig` and `fsmount` with arguments that the kernel must refuse. Returns
+/// their errors in this order, with the meaning as for [`probe_open_tree`].
 pub(crate) fn probe_fs_calls() -> [Result<()>; 3] {
     [
         check_result(fsopen_raw(c"", c_uint::MAX)),

@@ -1,4 +1,4 @@
-//! Sends netlink requests to the kernel (netlink(7)). Also sends the requests for network
+//! Sends netlink messages (netlink(7)), such as the requests that find, move and change network
 //! interfaces (rtnetlink(7)).
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -28,7 +28,7 @@ const NLMSG_HDRLEN: usize = 16;
 const RTATTR_HEADER_BYTES: usize = 4;
 const IFINFOMSG_BYTES: usize = 16;
 
-/// A socket for requests to the kernel. A request applies to the network namespace in which the
+/// A netlink socket. A request that is sent on it applies to the network namespace in which the
 /// socket was opened.
 pub(crate) struct NetlinkSocket(OwnedFd);
 
@@ -66,8 +66,8 @@ impl NetlinkSocket {
         let mut bytes = length.to_ne_bytes().to_vec();
         bytes.extend(message_type.to_ne_bytes());
         bytes.extend(flags.to_ne_bytes());
-        // The sequence number and the sender's address can be 0, because the kernel knows the
-        // sender.
+        // The sequence number and the sender's address (pid) are 0. Only one request is sent at a
+        // time, and the kernel knows the sender.
         bytes.extend([0; 8]);
         bytes.extend(payload);
         let (fd, kernel_address) = (self.0.as_raw_fd(), NetlinkAddr::new(0, 0));
@@ -88,7 +88,7 @@ fn parse_error_number(answer: &[u8]) -> Option<i32> {
 /// (include/uapi/linux/rtnetlink.h).
 const RTM_NEWLINK: u16 = 16;
 
-/// The type of a request that returns one network interface.
+/// The type of a request for the properties of one network interface.
 const RTM_GETLINK: u16 = 18;
 
 /// The types of the attributes that contain an interface's name and its new network namespace
@@ -99,7 +99,8 @@ const IFLA_NET_NS_FD: u16 = 28;
 /// The flag that says that a network interface is up (netdevice(7)).
 const IFF_UP: u32 = 0x1;
 
-/// The state of a network interface in the network namespace of the [`LinkSocket`] that found it.
+/// The properties of a network interface. They are valid in the network namespace of the
+/// [`LinkSocket`] that found the interface.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LinkInfo {
     pub(crate) index: i32,
@@ -176,8 +177,8 @@ impl LinkSocket {
     }
 }
 
-/// Returns the bytes of a `struct ifinfomsg`. The kernel changes only the flags that are in
-/// `change_mask`.
+/// Returns the bytes of a `struct ifinfomsg`. The kernel sets those interface flags that are in
+/// `change_mask` to their value in `flags`.
 fn encode_link_header(index: i32, flags: u32, change_mask: u32) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(IFINFOMSG_BYTES);
     // The first four bytes are the address family and the hardware type of the interface. 0 means
@@ -193,11 +194,12 @@ fn encode_name_attribute(name: &str) -> Vec<u8> {
     encode_attribute(IFLA_IFNAME, &[name.as_bytes(), &[0]].concat())
 }
 
-/// Returns the bytes of an attribute, followed by the zero bytes that align the next attribute.
+/// Returns the bytes of an attribute (`struct rtattr` and the value), and zero bytes up to a
+/// multiple of 4, where the next attribute begins.
 fn encode_attribute(attribute_type: u16, value: &[u8]) -> Vec<u8> {
     const ALIGNMENT: usize = 4;
     let length = RTATTR_HEADER_BYTES + value.len();
-    // The length fits into 16 bits, because a value is either a number or the name of an interface.
+    // The length fits into 16 bits, because the value is a descriptor or the name of an interface.
     let mut bytes = u16::try_from(length)
         .unwrap_or(u16::MAX)
         .to_ne_bytes()

@@ -24,23 +24,24 @@ pub(crate) fn clear_environment() {
 }
 
 /// Ignores SIGXFSZ. After that, a write beyond the limit of file sizes (RLIMIT_FSIZE) fails with
-/// EFBIG, and does not end this process. Returns the previous action of the signal for
-/// [`restore_file_size_signal`].
+/// EFBIG instead of ending this process. Returns the previous action of the signal, which
+/// [`restore_file_size_signal`] needs.
 pub(crate) fn ignore_file_size_signal() -> Result<SigAction, Errno> {
     let ignore_action = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
     // SAFETY: no signal handler of this program is installed.
     unsafe { sigaction(Signal::SIGXFSZ, &ignore_action) }
 }
 
-/// Restores the action of SIGXFSZ before this process executes another program, which would inherit
-/// that the signal is ignored. `action` is the result of [`ignore_file_size_signal`].
+/// Restores the action of SIGXFSZ. This is needed before this process executes another program,
+/// because that program would inherit the ignored signal. `action` is the result of
+/// [`ignore_file_size_signal`].
 pub(crate) fn restore_file_size_signal(action: &SigAction) {
     // SAFETY: the action is the one that the process was started with, so it has no handler.
     let _ = unsafe { sigaction(Signal::SIGXFSZ, action) };
 }
 
-/// Closes all descriptors except stdin, stdout and stderr. The caller must call this function
-/// before this process opens a file, because the descriptor of this file would be closed as well.
+/// Closes all descriptors except stdin, stdout and stderr. The caller must do this before this
+/// process opens a file, because the descriptor of that file would be closed as well.
 pub(crate) fn close_inherited_descriptors() {
     const FIRST_INHERITED_FD: libc::c_uint = 3;
     // SAFETY: the function is called before anything is opened, so that no owner in this
@@ -78,30 +79,31 @@ pub(crate) fn close_inherited_descriptors() {
 /// more is killed.
 pub const MAX_ANSWER_BYTES: usize = 1 << 20;
 
-/// The time after SIGKILL that this process waits for the end of a child process. Then it no longer
-/// waits, because the child process may be in an uninterruptible sleep, such as in a file system
-/// that does not answer.
+/// The time for which this process waits for the end of a child process after SIGKILL. After that,
+/// it gives up: the child process may be in an uninterruptible sleep, for example because a file
+/// system does not answer.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The maximum time in milliseconds for which one call of poll(2) waits for more of a child
 /// process's answer.
 const POLL_TIMEOUT_MILLIS: u16 = 20;
 
-/// A child process that calls a function. It writes the text that the function returns to a pipe.
+/// A child process that calls a function. The function returns a text, the answer, which the child
+/// process writes to a pipe.
 #[derive(Debug)]
 pub struct Child {
     pid: Pid,
-    /// The read end of the pipe. The pipe may still be open after the end of the child process,
-    /// because other processes that the child process has started can have the write end.
+    /// The read end of the pipe. The end of the child process need not close the pipe, because
+    /// processes that it has started can still have the write end.
     answer_pipe: File,
     /// The part of the answer that was already read.
     answer: Vec<u8>,
     deadline: Instant,
 }
 
-/// Calls `work` in a child process and returns its result. This is used, for example, to enter
+/// Calls `work` in a child process and returns its result. `work` can, for example, enter
 /// namespaces that this process could not leave again. Returns `None` if the child process failed
-/// or was killed, such as after `time_limit`.
+/// or was killed, for example because it took longer than `time_limit`.
 pub fn run_in_child(
     time_limit: Duration,
     work: impl FnOnce() -> String,
@@ -109,7 +111,8 @@ pub fn run_in_child(
     start_child(time_limit, work)?.wait()
 }
 
-/// Starts a child process that calls `work`. The child process is killed after `time_limit`.
+/// Starts a child process that calls `work`. [`Child::poll`] and [`Child::wait`] kill the child
+/// process if it takes longer than `time_limit`.
 pub fn start_child(time_limit: Duration, work: impl FnOnce() -> String) -> Result<Child, Errno> {
     let mut work = Some(work);
     start_child_dyn(time_limit, &mut || {
@@ -117,8 +120,8 @@ pub fn start_child(time_limit: Duration, work: impl FnOnce() -> String) -> Resul
     })
 }
 
-/// Starts a child process that calls `work`. [`start_child`] calls this function, which has no type
-/// parameter, so that the compiler generates it only once.
+/// Does the work of [`start_child`]. This function has no type parameter, so that the compiler
+/// generates its code only once.
 fn start_child_dyn(time_limit: Duration, work: &mut dyn FnMut() -> String) -> Result<Child, Errno> {
     let (answer_pipe, mut answer_writer) = {
         let (read_end, write_end) = pipe2(OFlag::O_CLOEXEC)?;
@@ -162,7 +165,8 @@ impl Child {
         if now >= self.deadline || is_too_long {
             kill(self.pid, Signal::SIGKILL)?;
         }
-        // The whole answer must be read before the exit status of the child process is examined.
+        // While data arrives, the caller must poll again. The exit status is examined only after
+        // the available answer was read.
         if length > 0 && !is_too_long {
             return Ok(None);
         }
@@ -188,7 +192,7 @@ impl Child {
     }
 
     /// Waits at most `timeout_millis` milliseconds for more of the answer, and reads it. Returns
-    /// whether data or the end of the pipe has arrived, and the number of bytes that were read.
+    /// true if the pipe has data or is at its end, and the number of bytes that were read.
     fn read_answer(&mut self, timeout_millis: u16) -> (bool, usize) {
         let mut poll_fds = [PollFd::new(self.answer_pipe.as_fd(), PollFlags::POLLIN)];
         let has_input = poll(&mut poll_fds, timeout_millis).unwrap_or_default() > 0;
@@ -202,8 +206,8 @@ impl Child {
         (has_input, length)
     }
 
-    /// Reports whether the child process still exists. SIGKILL does not end a process in an
-    /// uninterruptible sleep.
+    /// Reports whether the child process still exists. It can exist after SIGKILL, which does not
+    /// end a process in an uninterruptible sleep.
     pub fn exists(&self) -> bool {
         waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) == Ok(WaitStatus::StillAlive)
     }

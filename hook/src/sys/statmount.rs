@@ -1,6 +1,6 @@
-//! Queries a single mount with statx(2) and statmount(2) (Linux 6.8). This is faster than reading
-//! the list of all mounts. statx(2) returns the id of the mount. statmount(2) returns its parent
-//! and its propagation type.
+//! Queries a single mount, which is faster than reading the list of all mounts. statx(2) returns
+//! the id of the mount. With this id, statmount(2) returns its parent and its propagation type
+//! (Linux 6.8).
 
 use std::ffi::CStr;
 use std::mem::{MaybeUninit, offset_of};
@@ -53,7 +53,8 @@ struct StatmountResult {
     old_parent: u32,
     attributes: u64,
     propagation: u64,
-    /// Space for the other fields. The kernel does not write more bytes than the buffer has.
+    /// Space for the other fields, which make the structure 512 bytes long. The kernel does not
+    /// write more bytes than the buffer has.
     reserved: [u64; 54],
 }
 
@@ -145,8 +146,8 @@ pub(crate) fn query_mount(mount_id: u64) -> Result<MountRelations> {
     })
 }
 
-/// Calls statmount(2) with flags that the kernel must refuse, and returns the error. ENOSYS means
-/// that the kernel does not have the call.
+/// Finds out whether statmount(2) can be used: calls it with flags that the kernel must refuse, and
+/// returns the error. ENOSYS means that the kernel does not have the call.
 pub(crate) fn probe_statmount() -> Result<()> {
     // SAFETY: the kernel refuses the flags before it reads or writes anything.
     let result = unsafe { libc::syscall(SYS_STATMOUNT, 0, 0, 0, c_uint::MAX) };

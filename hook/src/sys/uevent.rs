@@ -1,5 +1,5 @@
-//! Receives and sends uevents. These are netlink messages about devices, which the kernel and udev
-//! send (lib/kobject_uevent.c, netlink(7)).
+//! Receives and sends uevents. A uevent is a netlink message that the kernel or udev sends when a
+//! device appears, changes or disappears (lib/kobject_uevent.c, netlink(7)).
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -11,8 +11,8 @@ use nix::sys::socket::{
 
 use super::netlink::NetlinkSocket;
 
-/// The bit mask of the multicast groups whose messages are received. Group 1 is that of the kernel.
-/// udev sends to [`UDEV_GROUP`] after it has created the links of the device.
+/// The bit mask of the multicast groups from which messages are received. The kernel's group has
+/// the bit 1. udev sends to [`UDEV_GROUP`] after it has created the links of the device.
 const RECEIVED_GROUP_MASK: u32 = 1 | UDEV_GROUP;
 /// The bit mask of the multicast group in which udev sends messages to its listeners.
 const UDEV_GROUP: u32 = 2;
@@ -21,8 +21,8 @@ const UDEV_GROUP: u32 = 2;
 /// (`UEVENT_BUFFER_SIZE`). udev adds a header to it.
 const MAX_MESSAGE_BYTES: usize = 8192;
 
-/// The subsystems whose messages are ignored. They have no device nodes. The kernel sends messages
-/// about them whenever a container is started.
+/// The kernel's subsystems whose uevents are ignored. They have no device nodes, and the kernel
+/// sends such uevents at every start of a container.
 const IGNORED_SUBSYSTEMS: [&[u8]; 3] = [
     b"\0SUBSYSTEM=net\0",
     b"\0SUBSYSTEM=queues\0",
@@ -46,10 +46,10 @@ impl UeventReceiver {
     }
 
     /// Receives all pending messages without waiting. Returns whether one of them may be about a
-    /// device.
+    /// device, so that the caller must scan the host again.
     ///
-    /// The content of a message is not trusted, because any process can send messages. A message
-    /// only causes a new scan of the host.
+    /// A message causes nothing but this scan. Its content is not trusted, because any process can
+    /// send messages.
     pub fn receive_pending(&self) -> Result<bool> {
         let mut buffer = [0; MAX_MESSAGE_BYTES];
         let mut has_device_event = false;
@@ -85,9 +85,9 @@ impl UeventSender {
         NetlinkSocket::open(SockProtocol::NetlinkKObjectUEvent).map(UeventSender)
     }
 
-    /// Makes the kernel send `message` to the network namespace like one of its own uevents. The
-    /// kernel adds a sequence number (`uevent_net_rcv_skb`, Linux 4.18). The process needs
-    /// CAP_SYS_ADMIN in the user namespace that owns the network namespace.
+    /// Makes the kernel send `message` to the network namespace as if it were one of the kernel's
+    /// own uevents. The kernel adds a sequence number (`uevent_net_rcv_skb`, Linux 4.18). The
+    /// process needs CAP_SYS_ADMIN in the user namespace that owns the network namespace.
     ///
     /// # Errors
     /// ECONNREFUSED before Linux 4.18.

@@ -9,8 +9,8 @@ use injection_plan::kubelet_checkpoint::KubeletCheckpoint;
 use super::PodUid;
 
 /// Returns the ids of the devices that the kubelet allocated to the container `container_name` of a
-/// pod, by resource. Skips entries with an invalid resource name or device id, because they belong
-/// to other device plugins.
+/// pod. The keys are the names of Kubernetes resources. An entry with an invalid resource name or
+/// device id is skipped, because it belongs to another device plugin.
 pub(super) fn find_allocated_devices(
     checkpoint: &KubeletCheckpoint,
     pod_uid: &PodUid,

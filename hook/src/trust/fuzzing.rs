@@ -11,8 +11,8 @@ use super::origin::Origin;
 use crate::oci::Bundle;
 
 const POD_UID: &str = "0c7b7a4e-17b7-4f3b-8d4d-8a5d3f6b1a01";
-/// The annotations that name the pod and the container. Each item contains CRI-O's key,
-/// containerd's key, and the value.
+/// The annotations in which an engine names the pod and the container. Each item contains CRI-O's
+/// key, containerd's key, and the value.
 const POD_ANNOTATIONS: [(&str, &str, &str); 4] = [
     (
         "io.kubernetes.pod.uid",
@@ -36,11 +36,11 @@ const POD_ANNOTATIONS: [(&str, &str, &str); 4] = [
     ),
 ];
 
-/// Tests one input. Its first line is `cri-o`, `containerd` or `containerd-1.6`, and the others
-/// are forged annotations `KEY=VALUE`. The engine writes some of its own annotations before the
-/// forged ones, and some after them, which replace forged ones. Whatever is forged, the container
-/// must be refused or count as a container of its own pod, and must get only the devices that the
-/// kubelet allocated to it.
+/// Tests one input. Its first line is `cri-o`, `containerd` or `containerd-1.6`. The other lines
+/// are forged annotations `KEY=VALUE`. As in the real engine, some of the engine's own annotations
+/// are written before the forged ones, and the others after them. A later annotation replaces an
+/// earlier one with the same key. No forged annotation may have an effect. The container must be
+/// refused, or must get only the devices that the kubelet allocated to it in its own pod.
 pub fn forged_annotations(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else {
         return;
@@ -90,9 +90,8 @@ pub fn forged_annotations(bytes: &[u8]) {
     }
 }
 
-/// Returns the annotations that CRI-O writes first, and the path of the container's cgroup.
-/// Afterwards CRI-O adds the annotations of the image and of the pod, which can replace the first
-/// ones.
+/// Returns the annotations that CRI-O writes first, and the path of the container's cgroup. CRI-O
+/// then adds the annotations of the image and of the pod, which can replace these.
 fn write_early_crio_annotations() -> (serde_json::Map<String, Value>, String) {
     let labels: serde_json::Map<String, Value> = POD_ANNOTATIONS
         .into_iter()

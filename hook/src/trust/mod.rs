@@ -1,6 +1,6 @@
-//! Finds out who authorizes a container's request for devices. This module determines the
-//! container's origin, and [`crate::authorization`] decides. If the decision depends on the
-//! kubelet's records, this module reads them.
+//! Finds out who authorizes a container's request for devices. First, this module determines the
+//! origin of the container: a pod, or a user of the host. Then [`crate::authorization`] decides. If
+//! the decision depends on the kubelet's checkpoints, this module reads them.
 
 mod checkpoint;
 #[cfg(feature = "fuzzing")]
@@ -33,7 +33,7 @@ use crate::oci::Bundle;
 use checkpoint::find_allocated_devices;
 use pod_uid::PodUid;
 
-/// The error that prevents the authorization of a request.
+/// An error because of which it cannot be determined whether a request is authorized.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     #[error(
@@ -46,8 +46,8 @@ pub enum TrustError {
         #[source]
         error: CheckpointError,
     },
-    /// A CDI specification grants a device of a resource claim, but does not name it by a device
-    /// id. `boathook-dra` writes only device ids.
+    /// A CDI specification grants a device of a resource claim, but the name of the device is not a
+    /// device id. `boathook-dra`, which writes these specifications, uses only device ids.
     #[error(
         "a CDI specification grants `{name}` of {class} for a resource claim, and this is not the \
          id of a device: delete the pod, so that the claim is prepared again"
@@ -61,7 +61,7 @@ pub enum TrustError {
 }
 
 /// Collects the properties of a container that affect the authorization of its requests.
-/// `class_patterns` describe the pods that the class trusts.
+/// `class_patterns` are the `trusted_pods` of the class. `origin` is `None` if it is uncertain.
 pub(crate) fn collect_container_properties(
     bundle: &Bundle,
     origin: Option<&Origin>,
@@ -88,8 +88,9 @@ pub(crate) fn collect_container_properties(
     }
 }
 
-/// Returns who authorizes or denies the request, as `decision` says. If `decision` depends on the
-/// kubelet, its checkpoints are read. Returns `None` if the request is ignored.
+/// Carries out `decision`: returns who authorizes the request, or the reason why nobody does. If
+/// `decision` depends on the kubelet, reads the kubelet's checkpoints. Returns `None` if the
+/// request is ignored.
 pub(crate) fn determine_authority(
     decision: Decision,
     origin: &Origin,
@@ -151,8 +152,8 @@ fn describe_reason(reason: DecisionReason, origin: &Origin) -> String {
 }
 
 /// Reads the kubelet's checkpoints. Returns the devices that the kubelet allocated to the container
-/// of `pod`. The devices are not compared with the request here, because the request may use other
-/// names for them.
+/// of `pod`. They are compared with the request later, because the request may use other names for
+/// the devices.
 fn read_recorded_devices(
     pod: &origin::Pod,
     checkpoint_rule: CheckpointRule,
@@ -193,9 +194,9 @@ fn read_recorded_devices(
 }
 
 /// Returns the names of the resource claims that the kubelet prepared for `pod`, and the ids of
-/// their devices. Reads the kubelet's checkpoint of claims only if a CDI specification grants
-/// devices of a claim. If the checkpoint does not exist and `is_claims_file_optional` is true,
-/// accepts all claims.
+/// their devices. Only claims that CDI specifications name count; without any, the kubelet's
+/// checkpoint of claims is not read. If the checkpoint does not exist, accepts all claims if
+/// `is_claims_file_optional` is true, and otherwise none.
 fn read_recorded_claims(
     class: &ClassName,
     bundle: &Bundle,

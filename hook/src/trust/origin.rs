@@ -1,10 +1,11 @@
-//! Determines the origin of a container, which is a pod or a user of the host. Uses only data that
-//! neither the author of the container's image nor the author of a pod can write.
+//! Determines the origin of a container, which is a pod or a user of the host. Trusts only data
+//! that neither the author of the container's image nor the author of a pod can write.
 //!
 //! The kubelet writes the uid of a pod into the path of its containers' cgroups. An annotation
 //! alone proves nothing: podman copies annotations from the manifest of an image into config.json,
-//! and CRI-O copies them from the pod. The annotations of an engine about a container are trusted
-//! only if they have the same uid as the path of its cgroup.
+//! and CRI-O copies them from the pod. The engine's annotations about a container are trusted only
+//! if the path of its cgroup contains a pod's uid. If an annotation contains a uid too, the two
+//! must be equal.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,7 +33,7 @@ pub struct Pod {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) container: String,
-    /// The annotations that the device plugin returned to the kubelet and that the engine copied to
+    /// The annotations that the device plugin returned to the kubelet. The engine copied them to
     /// config.json.
     annotations: BTreeMap<String, String>,
 }
@@ -85,9 +86,9 @@ pub enum OriginError {
         /// The pod uid in the path of the container's cgroup.
         cgroup_uid: PodUid,
     },
-    /// A label of the kubelet has different values in two annotations. CRI-O writes all labels into
-    /// one annotation, and each label into its own annotation. If a container is restored from a
-    /// checkpoint image, the image can overwrite only the annotation with all labels.
+    /// Two annotations contradict each other about a label of the kubelet, so one is forged. CRI-O
+    /// writes all labels into one annotation, and each label also into its own annotation. An image
+    /// from which a container is restored can overwrite only the annotation with all labels.
     #[error(
         "the annotation {key} is `{}` and in {CRIO_LABELS_KEY} `{}`, and CRI-O writes the same: one \
          of the two is forged",
@@ -112,11 +113,11 @@ pub enum OriginError {
 }
 
 /// The annotation that contains all labels of the kubelet as JSON. CRI-O writes it first, and the
-/// annotations of a checkpoint image can replace it. Then CRI-O writes each label into its own
-/// annotation, which an image cannot replace.
+/// image of a checkpoint can replace it. After that, CRI-O writes each label into an annotation of
+/// its own, which an image cannot replace.
 const CRIO_LABELS_KEY: &str = "io.kubernetes.cri-o.Labels";
-/// The annotation that contains the container's annotations as JSON. CRI-O writes it. It does not
-/// contain the pod's annotations.
+/// The annotation in which CRI-O writes the annotations of the container itself as JSON. They do
+/// not include the annotations of the pod, which its author can write.
 const CRIO_ANNOTATIONS_KEY: &str = "io.kubernetes.cri-o.Annotations";
 const CRIO_CONTAINER_TYPE_KEY: &str = "io.kubernetes.cri-o.ContainerType";
 const CRI_CONTAINER_TYPE_KEY: &str = "io.kubernetes.cri.container-type";
@@ -149,8 +150,9 @@ impl Origin {
         }
     }
 
-    /// Returns the annotations, which may request devices. The device plugin sent them to the
-    /// kubelet in its response to an allocation. Returns `None` outside of pods and for a sandbox.
+    /// Returns the annotations of the container that may request devices. The device plugin sent
+    /// them to the kubelet in its response to `Allocate`. Returns `None` outside of pods and for a
+    /// sandbox.
     pub(crate) fn annotations(&self) -> Option<&BTreeMap<String, String>> {
         match self {
             Origin::Pod(pod) => Some(&pod.annotations),
@@ -159,9 +161,9 @@ impl Origin {
     }
 }
 
-/// Returns whether a container of uncertain origin may have annotations of the device plugin. For
-/// CRI-O, searches only the annotations of the container itself, because the pod's author can write
-/// all the others.
+/// Returns whether a container of uncertain origin may have annotations of the device plugin, so
+/// that it must be refused. If the engine is CRI-O, only the annotations of the container itself
+/// count, because the pod's author can write the others.
 pub fn may_have_plugin_annotations(bundle: &Bundle) -> bool {
     match bundle.annotations.get(CRIO_ANNOTATIONS_KEY) {
         Some(json) => json.contains(ANNOTATION_PREFIX),
@@ -172,10 +174,10 @@ pub fn may_have_plugin_annotations(bundle: &Bundle) -> bool {
     }
 }
 
-/// Returns the origin of a container whose cgroup path contains no pod uid. The container may still
-/// belong to a pod, because a kubelet with `cgroupsPerQOS = false` writes no uids into the paths.
-/// Outside of pods, a container gets all devices that it requests, so annotations of a pod are an
-/// error here.
+/// Returns the origin of a container whose cgroup path contains no pod uid. Such a container
+/// belongs to no pod, except if the kubelet has `cgroupsPerQOS = false` and writes no uids into
+/// paths. Outside of pods, a container may get all devices that it requests. So annotations of a
+/// pod are an error here.
 fn find_origin_without_pod_uid(cgroup_path: &str, bundle: &Bundle) -> Result<Origin, OriginError> {
     let mut pod_annotation_keys = [CRI_CONTAINER_TYPE_KEY, CRI_POD_UID_KEY, CRIO_LABELS_KEY].iter();
     if pod_annotation_keys.any(|key| bundle.annotations.contains_key(*key)) {
@@ -185,9 +187,9 @@ fn find_origin_without_pod_uid(cgroup_path: &str, bundle: &Bundle) -> Result<Ori
     }
 }
 
-/// Returns whether podman chose the cgroup path: `…/libpod-ID`, `…/libpod-payload-ID`, or with
-/// systemd `SLICE:libpod:ID`. Such a container does not belong to a pod of Kubernetes. Users of
-/// podman can choose only the text before `libpod`.
+/// Returns whether podman chose the cgroup path, so that the container does not belong to a pod of
+/// Kubernetes. The path is `…/libpod-ID`, `…/libpod-payload-ID`, or with systemd `SLICE:libpod:ID`.
+/// Users of podman can choose only the text before `libpod`.
 fn is_podman_cgroup(cgroup_path: &str) -> bool {
     let last_component = cgroup_path.rsplit('/').next().unwrap_or_default();
     last_component.starts_with("libpod-") || cgroup_path.split(':').nth(1) == Some("libpod")

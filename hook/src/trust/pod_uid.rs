@@ -21,10 +21,10 @@ impl PodUid {
         is_uid.then(|| PodUid(digits.to_ascii_lowercase()))
     }
 
-    /// Returns the pod uid in `linux.cgroupsPath` of a container. The kubelet writes a path
-    /// component `podUID`, or with the systemd cgroup driver `…-podUID.slice` before the first
-    /// colon. If the path contains several uids, returns the last one, because the kubelet itself
-    /// may run in a pod.
+    /// Returns the pod uid in a container's `linux.cgroupsPath`. The kubelet writes it as a path
+    /// component `podUID`, or with the systemd cgroup driver as `…-podUID.slice` before the first
+    /// colon. If the path contains several uids, returns the last one: the kubelet itself may run
+    /// in a pod, whose uid comes first.
     pub(super) fn from_cgroups_path(cgroup_path: &str) -> Option<Self> {
         let cgroup_path = cgroup_path.split(':').next().unwrap_or_default();
         let mut uids = Path::new(cgroup_path).components().filter_map(|component| {

@@ -1,11 +1,11 @@
 //! Parses the command line of an OCI runtime, to find the bundle of a new container, the resources
 //! of an update, and the log for errors.
 //!
-//! runc parses options as Go's package flag does: `-keep` means `--keep`, and a word after one
-//! dash is never a group of letters. crun (argp) and youki (clap) accept `-bPATH` and groups of
-//! letters after one dash. Here a word after one dash counts as an option of runc if runc has an
-//! option of this name, and otherwise as a group of letters. Nothing is validated, because the
-//! real runtime gets every argument unchanged and rejects unknown arguments itself.
+//! runc parses options as Go's package flag does: `-keep` means `--keep`, and a word after one dash
+//! is never a group of letters. crun (argp) and youki (clap) accept `-bPATH` and groups of letters
+//! after one dash. This module reads a word after one dash as a long option if the option is known.
+//! Otherwise the word is read as a group of letters. It validates nothing, because the real runtime
+//! rejects unknown arguments itself.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -16,7 +16,8 @@ use device_class::name::excerpt;
 
 use super::runtime_log::RuntimeLog;
 
-/// The parts of an OCI runtime's command line that `boathook-runtime` uses.
+/// The parts of an OCI runtime's command line that `boathook-runtime` needs. The engine wrote the
+/// command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CommandLine {
     /// The log file that the engine reads to find errors of the runtime.
@@ -34,13 +35,13 @@ pub(super) enum Action {
 /// An `update` command that reads a container's new resources from a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct UpdateCommand {
-    /// The number of arguments before the subcommand `update`, such as `--root DIR`.
+    /// The number of arguments before the subcommand `update`: 2 for `--root DIR update`.
     pub(super) global_argument_count: usize,
     pub(super) id: OsString,
     /// The path of the file that contains the new resources, or `-` for stdin.
     pub(super) resources_path: PathBuf,
-    /// The index of the argument that contains `resources_path`. This argument may be
-    /// `--resources=PATH`.
+    /// The index of the argument that ends with `resources_path`. This argument is the path alone,
+    /// or an option with its value such as `--resources=PATH`.
     pub(super) resources_argument_index: usize,
 }
 
@@ -54,7 +55,8 @@ pub(super) struct NewContainer {
     pub(super) id: String,
 }
 
-/// The options that an OCI runtime accepts before its subcommand, or after a certain subcommand.
+/// The options that OCI runtimes accept at one place of the command line: before the subcommand, or
+/// after a certain subcommand.
 struct AcceptedOptions {
     /// The long names of the options that have a value, separated by blanks.
     value_option_names: &'static str,
@@ -158,8 +160,8 @@ fn parse_update(
         }
     }
     let resources_path = resources_path?;
-    // The path is the end of an argument such as `--resources=PATH`. So the argument that contains
-    // the path ends at the same memory address.
+    // `resources_path` borrows the end of an argument such as `--resources=PATH`. So the argument
+    // is the one that ends at the same memory address.
     let value_end = resources_path.as_bytes().as_ptr_range().end;
     let resources_argument_index = arguments
         .iter()
@@ -219,8 +221,8 @@ impl<'a> ParsedArguments<'a> {
         }
     }
 
-    /// Returns an iterator over the remaining arguments. They belong to a subcommand that accepts
-    /// `options`.
+    /// Returns an iterator over the remaining arguments, which follow the subcommand. `options` are
+    /// the options of this subcommand.
     fn with_options(self, options: &'static AcceptedOptions) -> Self {
         ParsedArguments {
             options,
@@ -240,8 +242,9 @@ impl<'a> ParsedArguments<'a> {
         }
     }
 
-    /// Parses short options, which are letters after one dash. Each letter is a flag, except that
-    /// the last one may have a value: the rest of the argument or the next argument.
+    /// Parses short options: one or more letters after a dash. Each letter is a flag, until a
+    /// letter of an option with a value. The value is the rest of the argument, or the next
+    /// argument if there is no rest.
     fn parse_short_options(&mut self, letters: &'a [u8]) -> ParsedArgument<'a> {
         let short_value_options = self.options.short_value_options;
         for (index, letter) in letters.iter().enumerate() {

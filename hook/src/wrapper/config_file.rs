@@ -17,8 +17,8 @@ pub(super) struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// Reads the file at `path` and resolves symbolic links. [`Self::replace`] uses the resolved
-    /// path, so it replaces the file that was read.
+    /// Reads the file at `path`. Symbolic links in `path` are resolved first, so that
+    /// [`Self::replace`] replaces the file that was read, and not a link.
     pub(super) fn read(path: &Path) -> Result<Self, BundleError> {
         let to_read_error = |error| BundleError::Read {
             path: path.into(),
@@ -49,8 +49,8 @@ impl ConfigFile {
     }
 
     /// Replaces the file atomically with a new file that has the same mode and owner. The new file
-    /// is not flushed to disk, because no container survives a reboot. If this fails, the old file
-    /// stays unchanged.
+    /// is not flushed to disk, because no container survives a reboot. After an error, the old file
+    /// is unchanged.
     pub(super) fn replace(&self, content: &str) -> io::Result<()> {
         let mut replacement = FileReplacement::create(&self.path)?;
         let file = replacement.file();

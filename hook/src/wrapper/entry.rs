@@ -1,5 +1,5 @@
-//! Adds the hook, and the device rules of the injection plan, to config.json. The runtime then
-//! calls the hook although the engine does not support hooks.
+//! Adds the hook and the plan's device rules to config.json. The runtime then calls the hook, even
+//! if the engine does not support hooks.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use crate::oci::hooks::{HOOK_FILE_NAME, MASKED_PATH_OPTION};
 const HOOK_TIMEOUT_SECONDS: u32 = runtime_config::HOOK_TIMEOUT_SECONDS;
 const _: () = assert!(HOOK_TIMEOUT_SECONDS as u64 > MAX_CONTAINER_START_TIME.as_secs());
 
-/// The hook in the list `hooks.prestart` of config.json, which makes the runtime call the hook
+/// An entry of the list `hooks.prestart` in config.json. It makes the runtime call the hook
 /// program.
 pub(super) struct HookEntry {
     /// The absolute path of the hook program.
@@ -62,13 +62,14 @@ impl HookEntry {
         })
     }
 
-    /// Adds this hook to `config_text`, a config.json with the hooks `hooks`, and returns the new
-    /// text. The plan's variables, its missing device rules and the groups `gids` are added too.
-    /// The paths in `removed_paths` are removed from the masked and read-only paths, unless `hooks`
-    /// already has a hook of Boathook, which would not mask them.
+    /// Adds this hook to `config_text`, the text of a config.json, and returns the new text. Also
+    /// adds the plan's variables, its device rules that config.json lacks, and the groups `gids`.
+    /// Removes `removed_paths` from the masked and read-only paths, because this hook masks them
+    /// instead. If `hooks`, the hooks of config.json, already contain a Boathook hook, adds no hook
+    /// and removes no paths.
     ///
-    /// The stage of the hook is prestart, which even the oldest runtimes support. The rules are
-    /// appended, because later rules override earlier ones.
+    /// The hook is added to the stage prestart, which even the oldest runtimes support. The rules
+    /// are appended to the list, because a later rule overrides an earlier one.
     pub(super) fn add_to_config(
         &self,
         config_text: &str,
@@ -114,8 +115,8 @@ impl HookEntry {
         if let Some(config_path) = &self.config_path {
             args.extend(["--config", config_path]);
         }
-        // All masked paths are valid UTF-8, because they are from config.json. So `filter_map`
-        // drops none.
+        // `filter_map` drops no path, because the masked paths are from config.json and therefore
+        // valid UTF-8.
         for path in masked_paths.iter().filter_map(|path| path.to_str()) {
             args.extend([MASKED_PATH_OPTION, path]);
         }

@@ -10,8 +10,8 @@ use crate::exit::ExitCode;
 use crate::oci::BundleError;
 use crate::planner::PlannerError;
 
-/// The reason why `boathook-runtime` ended without executing the real runtime. In the case of
-/// `create`, the container does not start.
+/// The reason why `boathook-runtime` ended without executing the real runtime. If the engine wanted
+/// to create a container, the container does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum WrapperError {
     #[error(transparent)]

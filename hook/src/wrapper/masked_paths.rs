@@ -1,8 +1,8 @@
-//! Removes paths from config.json that the runtime would mask or make read-only although the
-//! injection plan needs them.
+//! Removes paths from `maskedPaths` and `readonlyPaths` of config.json if the injection plan needs
+//! files or directories there.
 //!
 //! The runtime masks paths after it has called the hooks, so it would hide files that the hook
-//! injected. For a removed path, the hook does the masking itself and leaves only the files of the
+//! injected. If a path is removed, the hook masks it itself, and leaves only the files of the
 //! injection plan visible.
 
 use std::path::{Path, PathBuf};
@@ -25,12 +25,12 @@ pub(super) struct RemovedPaths {
 }
 
 impl RemovedPaths {
-    /// Finds the paths that hide files of the plan or make its directories read-only. Returns only
-    /// paths in `/proc` and `/sys`, because engines mask such paths by default. If another path is
-    /// masked, a user wanted that, so it stays masked.
+    /// Finds the masked paths that hide files of the plan, and the read-only paths where it needs a
+    /// writable directory. Returns only paths in `/proc` and `/sys`, because engines mask these by
+    /// default. Any other path was masked by a user, so it stays masked.
     pub(super) fn find(plan: &InjectionPlan, bundle: &Bundle, config: &Config) -> Self {
-        // If the container's processes could unmount the hook's masks, the hook refuses the
-        // container. So no path is removed.
+        // The container's processes could unmount the hook's masks, and the hook would refuse such
+        // a container. So no path is removed, and the runtime masks all of them.
         let can_unmount_masks = bundle.has_sys_admin
             && bundle.has_user_namespace
             && !config.trust.allow_removable_masks;

@@ -1,13 +1,13 @@
-//! Implements `boathook-runtime`, which engines that support no hooks call in place of an OCI
-//! runtime.
+//! Implements `boathook-runtime`. Engines without support for hooks call this program in place of
+//! an OCI runtime such as runc.
 //!
 //! For `create` and `run`, this program reads config.json of the bundle. If the container requests
 //! devices, the program adds the hook, the device rules and the groups of the device nodes to
 //! config.json, and removes masked paths that would hide the devices' files ([`masked_paths`]).
-//! Device rules in config.json persist when an engine or systemd sets the rules of the container
-//! again. For `update`, the program adds these rules to the new resources ([`update`]). Then it
-//! executes the real runtime in this process, so that the process id, stdio, signals and the exit
-//! code are those of the real runtime.
+//! Device rules in config.json are not lost when an engine or systemd sets the rules of the
+//! container again. For `update`, the program adds these rules to the new resources ([`update`]).
+//! Then it executes the real runtime in this process. So the engine sees the process id, stdio and
+//! exit code of the real runtime, and signals of the engine reach the real runtime.
 //!
 //! The config.json of a container that requests nothing is not changed. Every other subcommand is
 //! passed on unchanged, including `restore`: a restored container has its old mounts, and its
@@ -53,14 +53,14 @@ use masked_paths::RemovedPaths;
 pub use error::WrapperError;
 pub use real_runtime::find_real_runtime as real_runtime;
 
-/// The environment variable that contains the path of config.toml. If it is not set, the default
-/// path is used. Its value is trusted: a process that can set a runtime's environment could also
-/// start another runtime.
+/// The environment variable with the path of config.toml. Without it, the default path is used. The
+/// path is trusted, because a process that can set the environment of a runtime could also start
+/// another runtime.
 const CONFIG_PATH_VARIABLE: &str = "BOATHOOK_CONFIG";
 
-/// Runs `boathook-runtime`, which has the command line of an OCI runtime. Returns only if the real
-/// runtime could not be executed. In this case, reports the error on stderr and in the log file
-/// that the option `--log` names.
+/// Runs `boathook-runtime`, which has the command line of an OCI runtime. Returns only after an
+/// error, because otherwise the real runtime replaces this program. The error is reported on stderr
+/// and in the log file that the option `--log` names.
 pub fn main() -> process::ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let command_line = CommandLine::parse(&arguments);
@@ -75,8 +75,9 @@ pub fn main() -> process::ExitCode {
     error.exit_code().into()
 }
 
-/// Returns the bundle of the container `container_id`, as the command line of the runtime names it.
-/// The runtime is the parent process of the hook, which calls this function.
+/// Returns the bundle of the container `container_id` that the runtime's command line names. The
+/// hook calls this function. The runtime is its parent process, so the command line is in
+/// `/proc/PPID/cmdline`.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(crate) fn find_caller_bundle(container_id: &str) -> Option<PathBuf> {
     const MAX_COMMAND_LINE_BYTES: usize = 2 << 20;
@@ -105,8 +106,8 @@ fn exec_real_runtime(
     arguments: &[OsString],
     config_path: Option<&Path>,
 ) -> Result<Infallible, WrapperError> {
-    // The deadline must still apply while the caller reports an error, so it is not dropped when
-    // this function returns.
+    // `ManuallyDrop` keeps the deadline when this function returns, because the deadline must still
+    // apply while the caller reports an error.
     let deadline = Deadline::start(deadline::DEADLINE_SECONDS).map_err(WrapperError::Signal)?;
     let deadline = ManuallyDrop::new(deadline);
     let original_signal_action =
@@ -116,8 +117,8 @@ fn exec_real_runtime(
         Action::Create(container) => {
             let config = installation::load_configuration(config_path);
             log::init(LogReader::Engine, config.as_ref().ok(), None);
-            // The runtime is searched first, because config.json must not be changed if there is no
-            // runtime.
+            // The real runtime is searched before config.json is changed, so that config.json stays
+            // unchanged if there is none.
             let runtime_path = match &config {
                 Ok(config) => real_runtime(&config.runtime),
                 Err(_) => real_runtime(&load_runtime_config(config_path)),
@@ -181,7 +182,7 @@ fn print_introduction(runtime_path: &Path) {
 }
 
 /// Reads the table `[runtime]` of config.toml. If config.toml has an error, logs a warning and
-/// returns the default settings, because commands that enter or stop a container must still work.
+/// returns the default settings. Commands that enter or stop a container must work even then.
 fn load_runtime_config(config_path: Option<&Path>) -> RuntimeConfig {
     RuntimeConfig::load(config_path).unwrap_or_else(|error| {
         log::warning(&format!("{error}; the host's own runtime is called"));
@@ -189,9 +190,9 @@ fn load_runtime_config(config_path: Option<&Path>) -> RuntimeConfig {
     })
 }
 
-/// Handles an error in config.toml when a container is created. Returns `error` if the container
-/// may request devices. If it certainly requests none, logs `error`, so that the container can
-/// start.
+/// Handles `error`, an error in config.toml, when a container is created. Returns it if the
+/// container may request devices. If the container certainly requests none, only logs the error, so
+/// that the container can start.
 fn refuse_container_with_requests(
     container: &NewContainer,
     error: FileError,
@@ -215,12 +216,12 @@ fn refuse_container_with_requests(
 }
 
 /// The environment variable that counts how often `boathook-runtime` has executed itself as the
-/// real runtime. It detects loops that a comparison of files does not detect, for example if the
-/// real runtime is a script that calls this program.
+/// real runtime. The count detects loops that a comparison of files cannot detect, for example if
+/// the real runtime is a script that calls this program.
 const NESTING_LEVEL_VARIABLE: &str = "BOATHOOK_RUNTIME_LEVEL";
 
-/// The value of [`NESTING_LEVEL_VARIABLE`] at which this program assumes an endless loop. A few
-/// levels are unusual but possible.
+/// The value of [`NESTING_LEVEL_VARIABLE`] at which this program assumes an endless loop and fails.
+/// A few levels are unusual but can be intended.
 const MAX_NESTING_LEVEL: u32 = 8;
 
 /// Increments [`NESTING_LEVEL_VARIABLE`] in the environment of `command`. Fails if the value has
@@ -237,8 +238,8 @@ fn increment_nesting_level(command: &mut Command, runtime_path: &Path) -> Result
     Ok(())
 }
 
-/// Adds the hook and the device rules to a container's config.json. Leaves the file as it is if the
-/// container requests no device.
+/// Adds the hook and the device rules to the config.json of a new container. Leaves the file as it
+/// is if the container requests no device.
 fn add_hook(
     container: &NewContainer,
     config: &Config,
@@ -253,7 +254,8 @@ fn add_hook(
     deadline::set_container_id(&printable::line(&container.id));
     Stage::Planning.begin();
     let plan = planner::plan_container_injection(&bundle, &planner::Caller::Engine, config)?;
-    // A plan that contains only warnings is not empty, because the hook must log the warnings.
+    // A plan with nothing but warnings does not count as empty, because the hook must run to log
+    // the warnings.
     let is_empty = plan.steps.is_empty() && plan.env.is_empty() && plan.warnings.is_empty();
     if is_empty && !plan.has_awaited_devices() {
         return Ok(());

@@ -2,9 +2,9 @@
 //!
 //! A device node is bind-mounted from the host and has the owner and mode of the host's node. For
 //! example, only root and the group `render` may open `/dev/dri/renderD128`. If the container's
-//! user is not root, the groups of the nodes are added to its additional groups. Only
-//! `boathook-runtime` can do this, because the runtime sets groups from config.json, which it reads
-//! before it calls hooks.
+//! user is not root, the groups of the nodes are added to the additional groups in config.json.
+//! Only `boathook-runtime` can add them, because the runtime reads config.json before it calls
+//! hooks.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -35,7 +35,8 @@ struct ProcessUser {
 
 impl ProcessUser {
     /// Reads the user of the container's process from `config_text`, the text of a config.json. If
-    /// the user is invalid, returns root, because the runtime will report the error.
+    /// the user is invalid, returns root, for whom nothing is done; the runtime will report the
+    /// error.
     fn from_config(config_text: &str) -> Self {
         #[derive(Deserialize)]
         struct Config {
@@ -50,9 +51,9 @@ impl ProcessUser {
     }
 }
 
-/// Returns whether this process's user namespace maps all group ids of the host. In a rootless
-/// engine's user namespace, only some are mapped. For the others, stat(2) returns the overflow
-/// group id, which setgroups(2) rejects.
+/// Returns whether this process's user namespace maps all group ids of the host. The user namespace
+/// of a rootless engine maps only some. For a file of another group, stat(2) returns the overflow
+/// group id, which is useless here because setgroups(2) rejects it.
 fn maps_all_host_groups() -> bool {
     let gid_map =
         read_regular_text(Path::new("/proc/self/gid_map"), MAX_GID_MAP_BYTES).unwrap_or_default();
@@ -80,7 +81,7 @@ pub(super) fn find_missing_groups(
         } => Some((permissions.mode, permissions.gid)),
         Action::Node { mount, number, .. } => {
             let path = mount.source.strip_prefix("/").unwrap_or(&mount.source);
-            // If the device node no longer exists or now has another device number, it is skipped
+            // A device node that no longer exists, or now has another device number, is skipped
             // here. The hook will report it as an error.
             let node_metadata = fs::metadata(host_root.join(path)).ok()?;
             let is_planned_device =
@@ -92,7 +93,8 @@ pub(super) fn find_missing_groups(
         }
         _ => None,
     });
-    // The node's group is needed only if it has a permission that all other users do not have.
+    // The group of a node is needed only if the group may read or write the node and other users
+    // may not.
     let nodes_of_groups =
         nodes.filter(|(mode, _)| (mode >> 3) & !mode & OTHERS_READ_WRITE_BITS != 0);
     let node_gids = nodes_of_groups.map(|(_, gid)| gid);

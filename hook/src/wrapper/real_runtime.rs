@@ -11,9 +11,9 @@ use runtime_config::{OCI_RUNTIME_NAMES, program_directories};
 use super::WrapperError;
 use crate::container::Identity;
 
-/// Returns the path of the configured runtime. If none is configured, returns the first runtime in
-/// [`OCI_RUNTIME_NAMES`] that exists. Searches the PATH before the usual directories, because
-/// engines such as k3s add the directory of their own runtime to the PATH.
+/// Returns the path of the runtime that config.toml sets. Without this setting, returns the first
+/// runtime in [`OCI_RUNTIME_NAMES`] that exists. The PATH is searched before the usual directories,
+/// because engines such as k3s add the directory of their own runtime to the PATH.
 pub fn find_real_runtime(config: &RuntimeConfig) -> Result<PathBuf, WrapperError> {
     let program_identity = read_program_identity(Path::new("/proc/self/exe")).ok();
     if let Some(path) = &config.path {
@@ -34,8 +34,8 @@ pub fn find_real_runtime(config: &RuntimeConfig) -> Result<PathBuf, WrapperError
 }
 
 /// Returns the path of the first runtime in `directories`. Skips a file with the identity
-/// `program_identity`: it is this program, which an administrator installed under the name of a
-/// runtime.
+/// `program_identity`, which is this program itself: an administrator may install it under the name
+/// of a runtime.
 fn find_runtime_in_directories(
     directories: &[PathBuf],
     program_identity: Option<Identity>,
@@ -54,8 +54,8 @@ fn find_runtime_in_directories(
     Err(own_program_path.map_or(WrapperError::NoRuntime, WrapperError::Recursion))
 }
 
-/// Returns the identity of the program at `path`, which is its device and inode number. Returns an
-/// error if the file is not executable.
+/// Returns the identity of the program at `path`: the device number of its file system and its
+/// inode number. Fails if the file is not executable.
 fn read_program_identity(path: &Path) -> io::Result<Identity> {
     let metadata = stat(path)?;
     let is_file = metadata.st_mode & libc::S_IFMT == libc::S_IFREG;

@@ -1,9 +1,9 @@
-//! Adds the device rules of a container to the resources of an `update` command.
+//! Adds the device rules of a container to the new resources in an `update` command, because
+//! otherwise the container would lose its devices.
 //!
-//! crun replaces the device rules of a container by the list in the new resources. Engines send
-//! the list of their own specification, which lacks the rules that `boathook-runtime` added to
-//! config.json at `create`. Therefore the missing rules are read from config.json and added to the
-//! list.
+//! crun replaces the device rules of a container by the list in the new resources. The list is the
+//! engine's own, and lacks the rules that `boathook-runtime` added to config.json at `create`. So
+//! the missing rules are read from config.json and added to the list.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -23,8 +23,8 @@ use super::command_line::UpdateCommand;
 use super::config_file::ConfigFile;
 use crate::oci::{Bundle, Hooks, read_capped};
 
-/// The arguments for the real runtime's `update` command, and the file of resources that the
-/// arguments name.
+/// The arguments of the `update` command for the real runtime, and the file of resources to which
+/// they refer.
 pub(super) struct UpdateArguments {
     pub(super) arguments: Vec<OsString>,
     /// A file in memory that contains the new resources. The real runtime opens it through
@@ -47,9 +47,10 @@ struct RuntimeStateOutput {
     bundle: PathBuf,
 }
 
-/// Returns the arguments for the real runtime. They name a new file of resources that also contains
-/// the container's device rules. If the file did not contain these rules, the update would revoke
-/// them.
+/// Returns the arguments for the real runtime. If the new resources lack device rules of the
+/// container, the arguments name a new file to which these rules were added. Otherwise the update
+/// would revoke the rules. A new file is also needed for resources on stdin, which this function
+/// has read.
 pub(super) fn add_device_rules(
     update: &UpdateCommand,
     arguments: &[OsString],
@@ -98,9 +99,9 @@ fn read_resources(path: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// Asks the real runtime for the container's bundle. Returns `None` if `is_needed` is false. Also
-/// returns `None` if the runtime does not know the container, because it then rejects the update
-/// itself.
+/// Asks the real runtime for the container's bundle, by its `state` command. Returns `None` if
+/// `is_needed` is false, or if the runtime does not know the container. In the latter case, it
+/// rejects the update itself.
 fn find_bundle(
     update: &UpdateCommand,
     arguments: &[OsString],
@@ -123,9 +124,9 @@ fn find_bundle(
 }
 
 /// Adds the device rules in the bundle's config.json to `resources_json`, the resources of an
-/// update. `listed_rules` are the rules that it already contains. Returns `None` if no rule is
-/// missing, or if config.json has no Boathook hook, because it then has no rules of
-/// `boathook-runtime`.
+/// update. `listed_rules` are the rules that `resources_json` already contains. Returns `None` if
+/// no rule is missing. Also returns `None` if config.json has no Boathook hook, so that no rule in
+/// it is from `boathook-runtime`.
 fn add_missing_rules(
     resources_json: &str,
     listed_rules: &[&str],
@@ -156,15 +157,15 @@ fn add_missing_rules(
     Ok(edited_text)
 }
 
-/// Returns whether the rule allows exactly one device number. `boathook-runtime` adds only such
-/// rules to config.json.
+/// Returns whether the rule allows exactly one device number. All other rules in config.json are
+/// the engine's, because `boathook-runtime` adds only such rules.
 fn allows_single_device(rule: &LinuxDeviceCgroup) -> bool {
     let is_specific_number = |number: Option<i64>| number.is_some_and(|number| number >= 0);
     rule.allow() && is_specific_number(rule.major()) && is_specific_number(rule.minor())
 }
 
-/// Creates a file in memory that contains `content`. The real runtime inherits the file descriptor.
-/// Returns the file, and a path that the real runtime can open.
+/// Creates a file in memory that contains `content`. Returns the file, and a path below
+/// `/proc/self/fd` at which the real runtime can open it, because it inherits the descriptor.
 fn create_memory_file(content: &str) -> io::Result<(File, OsString)> {
     let mut file = File::from(memfd_create("boathook-resources", MFdFlags::empty())?);
     file.write_all(content.as_bytes())?;

@@ -65,9 +65,9 @@ impl fmt::Display for FileKind {
     }
 }
 
-/// The numbers that identify a file: those of its file system and its inode, and the device number
-/// if the file is a device node. A new file can have the same numbers as a file that was removed,
-/// because inode numbers are reused.
+/// The numbers that identify a file: the number of its file system, its inode number, and the
+/// device number if the file is a device node. A new file can have the same numbers as a file that
+/// was removed, because inode numbers are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     dev: u64,

@@ -110,13 +110,14 @@ fn to_buffer_length(size: u64) -> usize {
     usize::try_from(size).unwrap_or(usize::MAX)
 }
 
-/// Opens for reading a regular file that any program may have written, as [`RegularFile::open`]
-/// does.
+/// Opens a regular file for reading, as [`RegularFile::open`] does. Any program may have written
+/// the file.
 pub fn open_regular_file(path: &Path) -> io::Result<File> {
     Ok(RegularFile::open(path)?.file)
 }
 
-/// Opens for reading a regular file that only Boathook writes.
+/// Opens a regular file of Boathook for reading. A file to which another user could have written is
+/// refused.
 ///
 /// # Errors
 /// Returns an error if the file cannot be opened, if it is a symbolic link or not a regular file,
@@ -126,7 +127,7 @@ pub fn open_own_file(path: &Path) -> io::Result<File> {
     Ok(open_own_regular_file(path)?.file)
 }
 
-/// Opens a regular file that only Boathook writes, like [`open_own_file`]. Also returns its size.
+/// Opens a file with the same checks as [`open_own_file`], and also returns its size.
 fn open_own_regular_file(path: &Path) -> io::Result<RegularFile> {
     let file = open_non_blocking(path, OFlag::O_RDONLY.union(OFlag::O_NOFOLLOW))?;
     let stat = check_own_file(&file)?;
@@ -235,7 +236,7 @@ fn check_own_file(file: &File) -> io::Result<FileStat> {
     Ok(stat)
 }
 
-/// Returns the error for a path at which there is a file of this kind instead of a regular file.
+/// Returns the error for a file that has this kind, where a regular file is required.
 pub fn not_regular_error(kind: FileKind) -> io::Error {
     io::Error::other(format!("it is {kind}, not a regular file"))
 }

@@ -17,7 +17,8 @@ use crate::rooted_path::{Error, FileKind, Handle, LastLink, Result, Walk};
 /// not affect a walk.
 const MAX_OPENAT2_ATTEMPTS: usize = 16;
 
-/// The method that resolves paths below a root directory. Both methods have the same results.
+/// The method that resolves paths below a root directory. Both methods have the same results,
+/// except that a walk refuses all symbolic links of a proc file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolver {
     /// `openat2` with `RESOLVE_IN_ROOT` and `RESOLVE_NO_MAGICLINKS` (Linux 5.6). If the kernel does

@@ -29,7 +29,8 @@ use crate::rooted_path::{Error, FileKind, Handle, Result};
 /// (path_resolution(7)).
 pub const MAX_LINKS: usize = 40;
 
-/// The treatment of a symbolic link at the end of the path, as with `O_NOFOLLOW` of open(2).
+/// Whether a walk follows a symbolic link at the end of the path. `NoFollow` has the meaning of
+/// `O_NOFOLLOW` in open(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastLink {
     /// The walk follows the link and ends at its target.

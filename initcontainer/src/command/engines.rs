@@ -48,8 +48,8 @@ pub(super) fn choose_engines(
         if let Some(reason) = docker_snap_refusal.filter(|_| engines.contains(&Engine::Docker)) {
             bail!("docker: {reason}");
         }
-        // If only the engine's directories are mounted in this container, /usr/bin is not visible.
-        // Then the engine may be installed although its program cannot be found.
+        // In a container that mounts only the engine's directories, /usr/bin does not exist. Then
+        // the engine may be installed although no program of it is found.
         let are_programs_visible = host.is_dir(Path::new("/usr/bin"));
         let is_undetected =
             |engine: &&Engine| are_programs_visible && engine.detect(host).is_none();

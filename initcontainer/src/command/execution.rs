@@ -147,8 +147,9 @@ fn format_summary(host: &Host, payload: &Payload, plan: &install::InstallationPl
     )
 }
 
-/// Returns the commands that the operator should run next. Each pair in `unoffered_toolkits` is the
-/// name of a toolkit and the description of its devices.
+/// Returns the commands that the operator should run next. `unoffered_toolkits` are the vendors'
+/// toolkits that `--as` could replace on this host. Each pair is the name of a toolkit and the
+/// description of its devices.
 fn list_next_commands(
     host: &Host,
     plan: &install::InstallationPlan,

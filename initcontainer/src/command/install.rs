@@ -126,8 +126,9 @@ pub(super) fn read_payload(
     Ok(payload)
 }
 
-/// Returns a note about the options that an earlier installation gave `engine` and that the command
-/// line does not repeat. Returns `None` if there is no such option.
+/// Returns a note about options of an earlier installation that stay in force for `engine` although
+/// the command line does not repeat them. The note also names the options that remove them. Returns
+/// `None` if there is no such option.
 fn describe_kept_options(
     engine: Engine,
     requested: &EngineOptions,

@@ -16,8 +16,8 @@ use super::{check_user, release_installer_lock};
 use crate::output::Output;
 use crate::{restart, running_services};
 
-/// Describes for messages where the installed release comes from. Returns `None` if it was
-/// installed from the directory `expected_source`.
+/// Returns the source of the installed release, for a message, if it is not the directory
+/// `expected_source`. Without a recorded directory, the release was installed from an image.
 pub(super) fn describe_other_source(manifest: &Manifest, expected_source: &Path) -> Option<String> {
     match manifest.options.source_dir.as_deref() {
         Some(source) if source == expected_source => None,
@@ -60,8 +60,8 @@ pub(super) fn uninstall(host: &Host, args: &Uninstall, output: &mut Output) -> R
     }
     check_user(host)?;
     let lock = InstallerLock::take(host)?;
-    // This first plan is not executed. It fails if the removal must be refused, before anything is
-    // changed.
+    // This plan is only a check, and its steps are not executed. It fails before anything is
+    // changed if the removal must be refused, for example because containers need boathook-runtime.
     uninstall::plan(host, engines, force)?;
     let mut engines_without_runtime = Vec::new();
     for engine in Engine::ALL {

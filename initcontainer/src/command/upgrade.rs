@@ -52,7 +52,8 @@ pub(super) fn upgrade(host: &Host, args: &Upgrade, output: &mut Output) -> Resul
         engines: find_configured_engines(host, &payload, &manifest)?,
         payload,
         names,
-        // The new release has all its class files, so it may have fewer than the installed release.
+        // A release is complete. If it lacks a class file of the installed release, that file was
+        // removed on purpose, so fewer class files are not an error.
         allows_fewer_classes: true,
         should_restart: args.restart,
     };
@@ -81,8 +82,8 @@ fn read_release(host: &Host, source: &Path, manifest: &Manifest) -> Result<Paylo
     Ok(payload)
 }
 
-/// Returns the configured engines with their options. Leaves out an engine that was removed from
-/// the host, so that its files are not changed.
+/// Returns the configured engines with their options. An engine that was removed from the host
+/// after it was configured is left out, so that its remaining files are not changed.
 fn find_configured_engines(
     host: &Host,
     payload: &Payload,

@@ -1,4 +1,4 @@
-//! Finds out how pods on the host get the hook: through a runtime handler or through CDI.
+//! Finds out how engines come to call the hook for pods: by a runtime handler, or by CDI.
 
 use anyhow::Result;
 use runtime_config::{Engine, InstallationRecord, Options};
@@ -6,8 +6,9 @@ use runtime_config::{Engine, InstallationRecord, Options};
 use crate::host::Host;
 use crate::services::HookDelivery;
 
-/// Returns how pods get the hook. They get it through a runtime handler if this installation or an
-/// earlier one configures an engine that runs pods. Otherwise they get it through CDI.
+/// Returns how engines come to call the hook for pods. If this installation or an earlier one
+/// configures an engine that runs pods, pods name its runtime handler. Otherwise the hook is called
+/// by CDI (Container Device Interface).
 pub(super) fn find_hook_delivery(
     host: &Host,
     engines: &[(Engine, Options)],
@@ -26,8 +27,8 @@ pub(super) fn find_hook_delivery(
     Ok(HookDelivery::Cdi)
 }
 
-/// Returns whether one of the files in an engine's record, which are its configuration files, names
-/// the installed programs.
+/// Returns whether an engine is configured to call Boathook. It is if one of the configuration
+/// files in its record contains the path of the installed programs.
 fn refers_to_installed_programs(host: &Host, engine: Engine) -> Result<bool> {
     let record = InstallationRecord::load(host, &host.record_path(engine))?;
     for path in record.iter().flat_map(InstallationRecord::paths) {

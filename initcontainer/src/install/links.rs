@@ -90,8 +90,8 @@ pub(crate) fn plan_link_removal(host: &Host, link: &Path) -> Result<Option<Step>
     )
 }
 
-/// Returns the links in Docker's PATH that the offered names need. The list is empty unless Docker
-/// is among `engines`.
+/// Returns the links that must be made in Docker's PATH, with the names of the replaced toolkits'
+/// programs. The list is empty unless Docker is among `engines`.
 pub(super) fn find_offered_links<'n>(
     names: &'n OfferedNames,
     engines: &[(Engine, Options)],

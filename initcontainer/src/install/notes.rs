@@ -12,7 +12,8 @@ use crate::host::Host;
 use crate::manifest::Manifest;
 use crate::payload::{CLASSES_DIR, Payload};
 
-/// Returns a note about names that an earlier installation offered and this installation removes.
+/// Returns a note about names of vendors' toolkits that an earlier installation offered (`--as`)
+/// and that this installation removes.
 pub(super) fn describe_dropped_names(
     old_manifest: &Manifest,
     names: &OfferedNames,
@@ -49,8 +50,8 @@ pub(super) fn list_unknown_class_warnings(host: &Host, payload: &Payload) -> Res
     Ok(config.describe_unknown_classes(known_names).collect())
 }
 
-/// Returns a note if the wrapper replaces the default runtime of an engine. The note names the
-/// program that the wrapper then calls.
+/// Returns a note if `boathook-runtime` replaces the default runtime of an engine. The note names
+/// the program that `boathook-runtime` then calls.
 pub(super) fn describe_replaced_runtime(plan: &Plan) -> Option<String> {
     let replaced_runtime = plan
         .replaced_runtime

@@ -18,9 +18,9 @@ use crate::service::Service;
 use crate::services;
 use crate::step::Step;
 
-/// Returns the options that the manifest records. If only an earlier installation configured an
-/// engine, the options of that engine are kept. If the plugin's service stays enabled because this
-/// process cannot disable units, its arguments are kept.
+/// Returns the options that the manifest records for the next upgrade. An engine that only an
+/// earlier installation configured keeps its options. The plugin keeps its old arguments if its
+/// service stays enabled, because this process cannot disable units.
 fn collect_options(
     host: &Host,
     old_manifest: &Manifest,

@@ -12,9 +12,9 @@ use super::spec::CdiMount;
 /// Removes from the devices the mounts that all of them have, and returns these mounts. Removes no
 /// mount if a device would then have no edits, because engines refuse such a device.
 ///
-/// An engine applies the edits of the specification before those of a device. A common mount
-/// therefore stays with the devices if its path is above or below the path of another mount of a
-/// device: in a different order, one of the two mounts could hide the other.
+/// An engine applies the edits of the specification before those of a device. So a common mount is
+/// not moved if its path is above or below the path of another mount of a device. In a different
+/// order, one of the two mounts could hide the other.
 pub(super) fn extract_common_mounts(devices: &mut [SpecifiedDevice]) -> Vec<CdiMount> {
     let [first_device, other_devices @ ..] = &*devices else {
         return Vec::new();

@@ -40,8 +40,8 @@ pub struct CdiDevices {
     /// The CDI devices, each with its resource. The CDI kind of the device is derived from the
     /// resource.
     pub devices: Vec<(ResourceName, SpecifiedDevice)>,
-    /// The devices that are missing from `devices`, and the files that a device lacks, each with
-    /// the reason.
+    /// The host's devices for which `devices` has no CDI device, and the files that a CDI device
+    /// lacks, each with the reason.
     pub omissions: Vec<Omission>,
 }
 
@@ -260,8 +260,8 @@ fn make_id_list(devices: &[&Device]) -> DeviceList {
 }
 
 /// Makes the injection plan of a container that gets `devices`. The planner gets an inventory with
-/// only these devices, because it searches the whole inventory and runs once for each device of the
-/// host.
+/// only these devices, because it searches the whole inventory each time. With all devices of the
+/// host, the time would grow with the square of their number.
 fn plan_device_injection(
     class: &DeviceClass,
     found_class: &FoundClass,

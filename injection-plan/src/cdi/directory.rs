@@ -156,13 +156,13 @@ struct SpecificationFile {
 /// Writes the generated specifications to `directory`, and removes outdated files. A file that
 /// already has the right content is not written again.
 ///
-/// An outdated file is one that Boathook wrote for the same `owner`, for which no specification was
-/// generated now, and whose name `is_obsolete` accepts. It is kept if it may describe devices of
-/// `unusable_classes`. `read_yaml` finds the CDI kind of a specification that is not JSON.
+/// A file is outdated if Boathook wrote it for the same `owner`, `generated` has no specification
+/// for it, and `is_obsolete` accepts its name. An outdated file is kept if it may describe devices
+/// of `unusable_classes`. `read_yaml` finds the CDI kind of a specification that is not JSON.
 ///
 /// # Errors
-/// Returns an error if the directory cannot be read, or if no file in it can be written. Outdated
-/// files are removed in the second case, too.
+/// Returns an error if the directory cannot be read, or if none of the specifications can be
+/// written. Outdated files are removed in the second case, too.
 pub fn update(
     directory: &Path,
     generated: &GeneratedSpecifications,
@@ -237,8 +237,8 @@ pub fn write_if_changed(
     specification: &Specification,
 ) -> Result<Option<SpecificationChange>, DirectoryError> {
     let text = format!("{}\n", serde_json::to_string_pretty(specification)?);
-    // The file is replaced without being compared if it is a symbolic link, or if other users can
-    // write to it.
+    // If the file is a symbolic link, or if other users can write to it, `read_own_text` fails. The
+    // file is then replaced, whatever it contains.
     if read_own_text(path, MAX_FILE_BYTES).is_ok_and(|current_text| current_text == text) {
         return Ok(None);
     }

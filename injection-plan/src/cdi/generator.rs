@@ -103,8 +103,9 @@ pub enum ClassError {
 }
 
 impl GeneratedSpecifications {
-    /// Finds the classes that cannot be used, or that have a healthy device without CDI edits. If
-    /// the name of such a class is not known, sets `may_include_others`.
+    /// Finds the classes that cannot be used, or that have a healthy device whose CDI edits could
+    /// not be made. The old specification files of these classes are not removed. If the name of
+    /// such a class is not known, sets `may_include_others`.
     pub fn find_unusable_classes(&self) -> UnusableClasses {
         let mut unusable_classes = UnusableClasses::default();
         for omission in &self.omissions {

@@ -10,7 +10,7 @@ use serde::Deserialize;
 /// `boathook.dev`, because shipped classes have resources such as `devices.boathook.dev/serial`.
 const PLUGIN_DOMAIN: &str = "pods.boathook.dev";
 
-/// The party that requests devices by the names in a specification file.
+/// The user of a specification file, who requests devices by the names in this file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpecificationOwner {
     /// People who use the option `--device` of an engine. The CDI kind is the name of the resource.
@@ -33,7 +33,7 @@ impl SpecificationOwner {
         }
     }
 
-    /// Returns whether the file name `name` is that of a specification for this owner. The names of
+    /// Returns whether a file with the name `name` is a specification for this owner. The names of
     /// the plugin's files contain `.pods.boathook.dev-`.
     pub fn owns_file(self, name: &str) -> bool {
         let is_plugin_file = name.contains(&format!(".{PLUGIN_DOMAIN}-"));
@@ -73,7 +73,7 @@ const YAML_ESCAPE_PREFIXES: [&str; 6] = ["\\x", "\\u", "\\U", "\\/", "\\\n", "\\
 /// The field `kind` of a JSON specification. serde skips the other fields, which may be large.
 #[derive(Deserialize)]
 struct KindField {
-    // Engines accept this key in any case, because Go's JSON decoder does.
+    // Engines accept this key in upper and lower case, because Go's JSON decoder does.
     #[serde(alias = "Kind", alias = "KIND")]
     kind: String,
 }
@@ -122,9 +122,9 @@ pub(super) fn find_hook_classes(text: &str) -> Option<BTreeSet<String>> {
     classes.collect()
 }
 
-/// Finds the CDI kind of a YAML specification without a YAML parser, which would take up a tenth of
-/// the program `boathook`. The kind is found if exactly one line begins with the key `kind` and the
-/// value is a plain scalar.
+/// Finds the CDI kind of a YAML specification without a YAML parser. Such a parser would be a tenth
+/// of the size of the program `boathook`. The kind is found if exactly one line begins with the key
+/// `kind` and the value is a plain scalar.
 pub fn scan_yaml_kind(text: String) -> SpecFileKind {
     let lines = text.lines().map(|line| line.trim_start_matches('\u{feff}'));
     let mut values = lines

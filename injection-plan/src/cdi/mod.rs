@@ -18,8 +18,8 @@ pub use kind::SpecificationOwner;
 use spec::file_name;
 pub use spec::{ContainerEdits, SPEC_FILE_PREFIX, Specification, SpecifiedDevice, ThinHook};
 
-/// The prefix of the keys of the annotations that request CDI devices from an engine, as in
-/// `cdi.k8s.io/PLUGIN_ALLOCATION`.
+/// The prefix of annotation keys. An annotation with this prefix requests CDI devices from an
+/// engine. A key has the form `cdi.k8s.io/PLUGIN_ALLOCATION`.
 pub const ANNOTATION_PREFIX: &str = "cdi.k8s.io/";
 
 /// The maximum number of characters after the slash in the key of an annotation (Kubernetes,

@@ -228,12 +228,12 @@ fn join_host_root(host_root: &Path, path: &Path) -> PathBuf {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NodeSelection {
     /// Only nodes that the host has at the same path as the container. The hook creates all others.
-    /// A node that the host does not have would need a device number in the file, which may change
-    /// later. A node with another path on the host would fail in a user namespace, where runc
-    /// ignores `hostPath`.
+    /// For a node that the host does not have, the file would need a device number, and this number
+    /// may change later. A node with another path on the host would fail in a user namespace, where
+    /// runc ignores `hostPath`.
     SamePathOnHost,
-    /// All nodes of the plan. This is for a plain specification, which has no hook that could
-    /// create the others.
+    /// All nodes of the plan. A plain specification needs all of them, because it has no hook that
+    /// could create a missing node.
     All,
 }
 

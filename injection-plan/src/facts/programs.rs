@@ -156,12 +156,12 @@ impl RunResult {
     }
 }
 
-/// The program of the host, or `None` if there are no command lines, and its command lines. Each
-/// command line has the attributes that were filled in to it.
+/// A program of the host and its command lines. The program is `None` if there are no command
+/// lines. Each command line has the attributes that its template was filled with.
 type ProgramCommands = (Option<HostProgram>, Vec<(Vec<String>, Attributes)>);
 
-/// Runs one command line of a program, and returns the facts that it reports. A program that users
-/// other than root can replace is not run, which is a fault.
+/// Runs one command line of a program, and returns the facts that it reports. If users other than
+/// root can replace the program, it is not run, and the result is a fault.
 fn run_command(
     program: &PropertyProgram,
     command_line: &[String],

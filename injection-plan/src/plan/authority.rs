@@ -15,7 +15,7 @@ use crate::request::{RefusedRequest, Request, RequestError, Selection};
 /// The party that authorizes a container's request: the user, the kubelet, or nobody.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Authority {
-    /// The user who started the container authorizes the request, as for a container of Docker. The
+    /// The user who started the container authorizes the request, for example with Docker. The
     /// kubelet checkpoint is not consulted.
     Requester {
         reason: String,
@@ -30,8 +30,8 @@ pub enum Authority {
     Nobody { reason: String, is_refused: bool },
 }
 
-/// The treatment of a request for devices that are not recorded. The recorded devices are those
-/// that the kubelet checkpoint lists for the container.
+/// The rule for a request that names other devices than the recorded ones. The recorded devices are
+/// those that the kubelet checkpoint lists for the container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CheckpointRule {
     /// The container gets all recorded devices. Other requested devices are left out, and a note
@@ -62,7 +62,7 @@ pub struct RecordedDevices {
     /// The path of the kubelet checkpoint if the file does not exist, and `None` if it exists. The
     /// kubelet creates the file when it first allocates a device on the node.
     pub missing_checkpoint_path: Option<PathBuf>,
-    /// The treatment of a request for devices that are not recorded.
+    /// The rule for a request that names other devices than these.
     pub checkpoint_rule: CheckpointRule,
 }
 
@@ -95,8 +95,9 @@ pub(super) struct ClassGrant<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GrantedFiles {
     Nothing,
-    /// The container gets libraries and regular files. It gets no directories, which may be
-    /// writable, and no sockets, whose daemon may use a device for its clients.
+    /// The container gets libraries and regular files. It gets no directories, because they may be
+    /// writable. It gets no sockets, because the daemon at a socket may use a device for its
+    /// clients.
     WithoutDeviceAccess,
     All,
 }
@@ -293,9 +294,9 @@ impl RecordedDevices {
         })
     }
 
-    /// Returns an error if the request names a device that is not recorded. Such a device cannot be
-    /// left out of the request: the plugin's annotation names exactly the allocated devices, and
-    /// the engine has already added the nodes of CDI devices to config.json.
+    /// Returns an error if the request names a device that the kubelet checkpoint does not list.
+    /// Such a device cannot be left out of the request: the plugin's annotation names exactly the
+    /// allocated devices, and the engine has already added the nodes of CDI devices to config.json.
     fn check_all_devices_recorded(
         &self,
         request: &Request,
@@ -364,8 +365,8 @@ impl RecordedDevices {
             })?);
         }
         for (resource, ids) in &self.devices {
-            // The resources of a class are those of its devices. If the host has lost all devices
-            // of the class, the class file determines the resources.
+            // A resource belongs to the class if one of its devices has this resource. If the host
+            // has lost all devices of the class, the class file decides.
             let has_lost_all_devices =
                 devices.is_empty() && class.spec.may_offer(resource.as_str());
             if !resources.contains(resource) && !has_lost_all_devices {
@@ -395,8 +396,9 @@ impl RecordedDevices {
     }
 }
 
-/// Returns a warning that lists the requested devices that are not recorded. Returns `None` if
-/// there are no such devices. `requested_devices` is `None` if the request names unknown devices.
+/// Returns a warning if the container requests devices that the kubelet checkpoint does not list
+/// for it. Returns `None` if it gets all requested devices. `requested_devices` is `None` if the
+/// request names devices that the host does not have.
 fn describe_unrecorded_devices(
     request: &Request,
     requested_devices: Option<Vec<&Device>>,

@@ -30,12 +30,12 @@ pub(super) struct PlannedNode {
     pub(super) form: NodeForm,
 }
 
-/// A directory of the container that a tmpfs hides, and the files that are visible in the tmpfs.
+/// A directory of the container that will be hidden by a tmpfs, and the files that the tmpfs shows.
 #[derive(Default)]
 pub(super) struct PlannedMask {
     pub(super) files: BTreeMap<PathBuf, String>,
-    /// The files whose text is a bit mask of the container's devices, each with the bits that are
-    /// set to 1.
+    /// The files that list the container's devices as a bit mask. The number has the bits of these
+    /// devices.
     pub(super) bit_masks: BTreeMap<PathBuf, (BitmaskFile, u64)>,
     /// The files and directories of the host that are visible in the tmpfs. The key is the path in
     /// the container, the value is the path on the host.
@@ -87,14 +87,15 @@ pub(super) struct PlanBuilder {
     /// The paths in the container of the files that are not optional.
     pub(super) required_files: BTreeSet<PathBuf>,
     pub(super) libraries: BTreeMap<(ProgramAbi, String), PlannedLibrary>,
-    /// The sonames of the libraries for which a warning says that a file of the host is left out.
+    /// The sonames of libraries with a warning that a file of the host is left out. Because of this
+    /// set, the plan has only one such warning for each library.
     pub(super) omitted_libraries: BTreeSet<String>,
     /// The paths of the mounted directories to which the container may write.
     pub(super) writable_directories: BTreeSet<PathBuf>,
     /// The environment variables. Each has the values of all devices, in the order of the devices.
     pub(super) env: BTreeMap<String, Vec<String>>,
-    /// The mounted directories that the dynamic loader must search, each with the names of the
-    /// libraries in it.
+    /// The mounted directories in which the dynamic loader must find libraries. Each has the names
+    /// of its libraries.
     pub(super) library_directories: Vec<(PathBuf, Vec<String>)>,
     /// The directories of the image that the dynamic loader searches before the mounted
     /// directories.
@@ -140,8 +141,8 @@ impl PlanBuilder {
                 .filter(|_| awaited_devices.is_empty())?;
             Some(format!("{}: {reason}", request.source))
         }));
-        // Many images request `all` by default, and their containers must start even on a host that
-        // has neither the devices nor the files of the class. So no files are required there.
+        // The request `none` gets the class's files only on a host that has them. Many images make
+        // this request by default, and their containers must start on every host.
         let should_add_files = grant.files != GrantedFiles::Nothing
             && (request.selection != Selection::FilesOnly || absence_reason.is_none());
         if should_add_files {

@@ -1,5 +1,5 @@
-//! Removes devices from the plan of a running container: the awaited devices that `boathook detach`
-//! has taken from the container.
+//! Removes devices from the plan of a running container. They are devices for which the container
+//! waited, and `boathook detach` took them away later.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use device_class::name::{ClassName, DeviceId, DeviceRef};
 use super::{Grant, InjectionPlan, InjectionStep};
 use crate::request::AwaitedDevice;
 
-/// A container's request for an awaited device that `boathook detach` has ended. The request stays
-/// ended until the container is restarted.
+/// A container's request for awaited devices that `boathook detach` has ended, wholly or for some
+/// devices. The request stays ended until the container is restarted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DetachedRequest {
     pub class: ClassName,
@@ -52,8 +52,8 @@ impl DetachedRequest {
 }
 
 impl InjectionPlan {
-    /// Removes from the plan the devices that a user has detached, and the awaited devices of
-    /// requests that have ended. Each grant keeps the names of its removed devices for messages. A
+    /// Removes from the plan the devices that a user has detached. The awaited devices of ended
+    /// requests are removed, too. Each grant keeps the names of its removed devices for messages. A
     /// device stays in the plan if the user has attached it again.
     pub fn remove_detached_devices(&mut self, detached_requests: &[DetachedRequest]) {
         let mut removed_devices: BTreeSet<DeviceRef> = BTreeSet::new();

@@ -83,9 +83,9 @@ impl InjectionPlan {
             .collect()
     }
 
-    /// Adds a step for each of `paths`, which are the masked paths that `boathook-runtime` has
-    /// removed from config.json. The step hides the path again, so that the container sees only the
-    /// plan's files and directories below it.
+    /// Adds a step that hides a path again, for each of `paths`. They are the masked paths that
+    /// `boathook-runtime` has removed from config.json. The step is needed so that the container
+    /// sees only the plan's files and directories below it.
     pub fn add_path_masks(&mut self, paths: &[PathBuf]) {
         for path in paths {
             self.add_path_mask(path);

@@ -103,8 +103,8 @@ pub struct Grant {
     #[serde(rename = "waiting", skip_serializing_if = "Vec::is_empty")]
     pub awaited_devices: Vec<AwaitedDevice>,
     /// The requests with the suffix `?` whose devices the host has, each with its device. When such
-    /// a device is unplugged, the container waits for it again. Only devices that are followed are
-    /// listed.
+    /// a device is unplugged, the container waits for it again. The list is empty if `is_followed`
+    /// is false.
     #[serde(skip)]
     pub fulfilled_requests: Vec<(AwaitedDevice, DeviceId)>,
     /// Whether the container has the host's whole /dev and may access every device. Then it can use
@@ -115,8 +115,8 @@ pub struct Grant {
     /// the request for the awaited device ([`AwaitedDevice::to_request_text`]).
     #[serde(rename = "did_you_mean", skip_serializing_if = "BTreeMap::is_empty")]
     pub similar_devices: BTreeMap<String, SimilarDevice>,
-    /// The requested names that `boathook detach` has ended for this container, as text for
-    /// messages.
+    /// The requests and device ids that `boathook detach` has removed from this container, as text
+    /// for messages.
     #[serde(rename = "detached", skip_serializing_if = "Vec::is_empty")]
     pub detached_names: Vec<String>,
     /// Whether the devices are followed: `boathook follow` updates their nodes in the container
@@ -125,7 +125,7 @@ pub struct Grant {
     pub is_followed: bool,
     /// The aliases and paths by which followed devices were requested, by device id
     /// ([`Selection::find_stable_names`](crate::request::Selection)). If a device is unplugged and
-    /// plugged in again with another id, it is recognized by its name here.
+    /// plugged in again with another id, it is recognized by this name.
     #[serde(skip)]
     pub names: BTreeMap<DeviceId, Item>,
     /// The paths in the container that the request chose for device nodes, by device id
@@ -156,7 +156,7 @@ impl Grant {
         ids.map(|id| DeviceRef::new(&self.class, id))
     }
 
-    /// Returns a message for each requested name whose request `boathook detach` has ended.
+    /// Returns a message for each of `detached_names`, which `boathook detach` has removed.
     pub fn describe_detached_names(&self) -> impl Iterator<Item = String> {
         let class = &self.class;
         let names = self.detached_names.iter();
@@ -176,8 +176,8 @@ impl Grant {
         awaited_devices.filter_map(|awaited_device| self.describe_awaited_device(awaited_device))
     }
 
-    /// Returns a message for an awaited device. Returns `None` for a request of all devices if the
-    /// container has some.
+    /// Returns a message for an awaited device. Returns `None` for the request `all` if the
+    /// container has a device of the class, or had one that was detached.
     pub fn describe_awaited_device(&self, awaited_device: &AwaitedDevice) -> Option<String> {
         let class = &self.class;
         let provider = if self.has_host_devices {
@@ -284,8 +284,8 @@ pub enum Action {
     /// selected files.
     Mask {
         path: PathBuf,
-        /// Whether the directory is created if the container does not have it. Otherwise the step
-        /// has no effect in such a container.
+        /// Whether the directory is created in a container that does not have it. If this is false,
+        /// the step does nothing in such a container.
         #[serde(rename = "make", skip_serializing_if = "std::ops::Not::not")]
         should_create: bool,
         files: BTreeMap<PathBuf, String>,
@@ -303,8 +303,8 @@ pub enum Action {
     /// no file there, the file is mounted below [`INJECTED_DIR`], and a symbolic link leads to it.
     File(BindMount),
     /// Mounts a library of the host below [`INJECTED_DIR`]. The library is also mounted over files
-    /// of the image that have the same name and are in the image's library directory or in one of
-    /// the `library_path_dirs` of [`Action::Loader`].
+    /// of the image with the same name, so that programs do not load these instead. Such files are
+    /// in the image's library directory or in one of the `library_path_dirs` of [`Action::Loader`].
     Library {
         #[serde(flatten)]
         mount: BindMount,
@@ -342,8 +342,8 @@ pub enum Action {
     },
 }
 
-/// The input of the plan for one request: the request, the devices and files of its class that the
-/// scan found on the host, and the authority that authorizes the request.
+/// The input of the plan for one request: the request, the result of the scan for its class, and
+/// the authority, which decides about the request.
 #[derive(Debug, Clone, Copy)]
 pub struct PlanInput<'a> {
     pub class: &'a DeviceClass,

@@ -21,12 +21,12 @@ pub struct BindMount {
     pub recursive: bool,
     #[serde(rename = "options")]
     pub attributes: MountAttributes,
-    /// Whether the container starts without the file if it has no place for it, such as a directory
-    /// at the path.
+    /// Whether the container starts without the file if the file cannot be mounted, for example
+    /// because the container has a directory at this path.
     #[serde(skip)]
     pub is_optional: bool,
-    /// Whether libraries of the image search for the file in their own directory, as for modules
-    /// that they load.
+    /// Whether the file is a module that libraries of the image load. Such a library searches for
+    /// its modules in its own directory.
     #[serde(skip)]
     pub is_image_module: bool,
 }
@@ -36,12 +36,13 @@ pub struct BindMount {
 pub enum SourceKind {
     Device,
     File,
-    /// A Unix socket, such as that of a driver's daemon.
+    /// A Unix socket, on which for example a driver's daemon listens.
     Socket,
     Directory,
 }
 
-/// The mount attributes that a bind mount adds to those of its source (mount_setattr(2)).
+/// The attributes that are set on a bind mount (mount_setattr(2)). The mount of the source file may
+/// have further ones, which are kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MountAttributes {
     /// Files cannot be written to, and their mode and owner cannot be changed (MOUNT_ATTR_RDONLY).

@@ -1,5 +1,6 @@
-//! Adds the host's device nodes, libraries, files and directories to a plan. Two of them may have
-//! the same path in the container only if they have the same source. Otherwise the plan is refused.
+//! Adds the host's device nodes, libraries, files and directories to a plan. Two of these files may
+//! have the same path in the container only if they are the same file on the host. Otherwise the
+//! plan is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -66,7 +67,8 @@ impl PlanBuilder {
         }
         owners.insert(owner.clone());
         for link in &node.links {
-            // Two requests can place the node of one device at two paths. The link leads to the first.
+            // Two requests can place the node of one device at two paths. The symbolic link then
+            // leads to the first path.
             if let Some((first_path, link_owners)) = self.links.get_mut(link)
                 && self
                     .nodes
@@ -205,8 +207,8 @@ impl PlanBuilder {
         self.add_directories(&edits.directories, class)
     }
 
-    /// Returns the path of a library that the plan has under the same soname in another file, such as
-    /// one of another version. Programs could only load one of them.
+    /// Returns the path of another file that the plan already has for the soname of `library`, such
+    /// as another version. Programs can load only one file for a soname.
     fn find_other_file(&self, library: &FoundLibrary, file_name: &str) -> Option<&Path> {
         let mut libraries = self.libraries.iter();
         let other = libraries.find(|((abi, other_name), planned_library)| {

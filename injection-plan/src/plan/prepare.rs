@@ -23,8 +23,8 @@ pub struct Preparation {
     /// The path of the file in which the kernel shows the state of the device.
     #[serde(rename = "file")]
     pub state_path: PathBuf,
-    /// The content that the file at `state_path` must have after the run. Upper and lower case are
-    /// equal.
+    /// The content that the file at `state_path` must have after the run. The case of the letters
+    /// is ignored.
     #[serde(rename = "wanted")]
     pub requested_state: String,
 }

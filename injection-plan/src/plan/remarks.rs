@@ -1,5 +1,5 @@
-//! Checks a request, and adds notes and warnings about it to the injection plan. Also checks whether
-//! the host meets the image's requirements.
+//! Checks a request, and adds notes and warnings about it to the injection plan. For example, it
+//! checks whether the host meets the image's requirements.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::request::{RefusedRequest, Request, RequestError, Selection};
 use crate::requirement;
 
 impl PlanBuilder {
-    /// Adds a note that lists devices or capabilities that config.toml hides or forbids.
+    /// Adds a note about the devices that config.toml hides, or the capabilities that it forbids.
     /// `participle` is the word "hidden" or "forbidden" for the note.
     pub(super) fn add_restricted_names_note<'b>(
         &mut self,
@@ -51,7 +51,8 @@ impl PlanBuilder {
         for attributes in attribute_sets {
             let values = spec.values.iter().filter_map(|(name, value)| {
                 let value = value.fill(attributes).ok();
-                // If the host does not have the attribute, its value is empty.
+                // If the host does not have the attribute, the value is empty. It is left out, so
+                // that the check treats its name as unknown.
                 let has_value = value.as_ref().is_none_or(|value| !value.is_empty());
                 has_value.then(|| (name.clone(), value))
             });
@@ -132,9 +133,9 @@ impl PlanBuilder {
         }
     }
 
-    /// Adds a warning for each requested name that several pieces of hardware have, because the user
-    /// probably means one of them. The kubelet has chosen the devices of a pod, so a name of several
-    /// devices gives it only the chosen ones.
+    /// Adds a warning for each requested name that several pieces of hardware have, because the
+    /// user probably means one of them. A pod gets only the devices that the kubelet allocated. So
+    /// there is no warning if it gets only one device with this name.
     pub(super) fn warn_about_shared_names(
         &mut self,
         input: &PlanInput<'_>,

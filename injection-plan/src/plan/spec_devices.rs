@@ -12,8 +12,8 @@ pub struct SpecDevices {
     pub nodes: Vec<SpecNode>,
     /// The device rules that the runtime sets. A later rule overrides an earlier one.
     pub rules: Vec<SpecRule>,
-    /// The mount points at and below /dev. If a new tmpfs is mounted at /dev itself, it is not
-    /// included.
+    /// The mount points at and below /dev. /dev itself is left out if config.json mounts a new
+    /// tmpfs there.
     pub mount_points: Vec<PathBuf>,
 }
 
@@ -41,9 +41,10 @@ impl SpecDevices {
         nodes.any(|node| node.path == path && node.number == number)
     }
 
-    /// Describes what config.json has at `path`, if it conflicts with a device node that a request
-    /// wants there. Returns `None` if config.json has nothing at this path, or a node with the same
-    /// `number`. `number` is `None` for a device that the host does not have yet.
+    /// Describes the node or mount of config.json that prevents a device node at `path`, where a
+    /// request wants to place one. Returns `None` if config.json has nothing at this path, or a
+    /// node with the same `number`. `number` is `None` for a device that the host does not have
+    /// yet.
     pub(super) fn describe_conflicting_entry(
         &self,
         path: &Path,

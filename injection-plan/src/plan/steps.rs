@@ -23,8 +23,8 @@ impl PlanBuilder {
             steps.extend(make_allow_step(number, rule, spec));
         }
         for (path, mask) in self.masks {
-            // A directory that has only links to devices is hidden only from containers that have
-            // at least one of these devices.
+            // Some directories of /sys have only links to devices. Such a directory is hidden only
+            // if the container has at least one of these devices, and stays unchanged otherwise.
             let has_no_visible_paths = mask.links.is_empty() && mask.visible_host_paths.is_empty();
             if is_sysfs_link_directory(&path) && has_no_visible_paths {
                 continue;

@@ -1,5 +1,6 @@
 //! Recognizes names of devices that are addresses: USB ports and PCI addresses. Addresses that
-//! differ in one digit are two different places, so neither is a mistyped form of the other.
+//! differ in one digit are two different places. So advice about a mistyped name never proposes
+//! another address.
 
 /// Returns whether a name is a USB port: the number of the bus, and the numbers of the ports on the
 /// way to the device, such as `1-2.4` (Documentation/ABI/stable/sysfs-bus-usb, "X-Y.Z").

@@ -8,8 +8,9 @@ use super::names::RequestNames;
 use super::{RequestError, RequestSource};
 
 impl RequestNames<'_> {
-    /// Returns the error of an item that selects no device, with the device whose name is similar, or
-    /// with the item's correct form.
+    /// Adds advice to the error of an item that selects no device: the device with a similar name,
+    /// or the form in which the user should write the item. An error without advice is returned
+    /// unchanged.
     pub(super) fn add_advice(&self, item: &Item, mut error: RequestError) -> RequestError {
         if let Some(path) = &item.container_path
             && let Some(name) = item.text.strip_suffix('?')
@@ -26,7 +27,8 @@ impl RequestNames<'_> {
                 | RequestError::UnknownPath { .. }
                 | RequestError::MalformedItem(_)
         );
-        // Without a device, no other form of the item helps, and the error says so.
+        // If the class has no device on this host, no other form of the item would select one. The
+        // error says already that the host has none.
         let has_devices = !self.devices().is_empty();
         if let Some(error) = self
             .find_other_form(item)
@@ -78,8 +80,9 @@ fn strip_outer_quotes(value: &str) -> Option<&str> {
     let value = value.trim();
     let mut enclosed_values = ['"', '\''].into_iter().filter_map(|quote| {
         let value = value.strip_prefix(quote)?.strip_suffix(quote)?;
-        // Requests quote names with double quotes: without them, a name with a comma is two items,
-        // and a name such as 1-2 is a range.
+        // In a request, double quotes can be necessary: without them, a name with a comma would be
+        // two items, and a name such as 1-2 would be a range. The user is not advised to remove
+        // such quotes.
         let may_be_name =
             quote == '"' && (value.contains(',') || IndexRange::parse(value).is_some());
         (!value.contains(quote) && !may_be_name).then_some(value)

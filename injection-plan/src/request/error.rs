@@ -67,7 +67,8 @@ pub enum RequestError {
         /// The name of the other variable of the pair, which is not set.
         missing_name: String,
     },
-    /// A variable has an invalid value. It belongs to a variable pair, or it requests file lists.
+    /// The value of a variable is not a valid name. The variable belongs to a variable pair, or it
+    /// requests file lists.
     #[error(transparent)]
     Name(NameError),
     #[error("{count} lists of files are too many; a container may name {MAX_FILE_LISTS}")]
@@ -123,7 +124,8 @@ pub enum RequestError {
         excerpt(.path)
     )]
     InvalidContainerPath { path: String, reason: &'static str },
-    /// The item has its `?` before the path in the container.
+    /// The item has its `?` before the path in the container, as in `NAME?:/dev/x`. The `?` must be
+    /// at the end of the item.
     #[error("the `?` of `{}` is not at its end; write {}", excerpt(.item), excerpt(.corrected_item))]
     MisplacedMark {
         item: String,
@@ -151,7 +153,8 @@ pub enum RequestError {
     #[error("{}? may come later, and {requester} gives what is there; write it without `?`", excerpt(.item))]
     CannotWait {
         item: String,
-        /// The party that cannot wait for a device, as text for the message.
+        /// The source of the request, which cannot wait for a device, as text for the message. For
+        /// example, it is "a CDI specification".
         requester: &'static str,
     },
     /// An item sets a path in the container, but `requester` cannot choose paths: another program
@@ -165,7 +168,8 @@ pub enum RequestError {
     UnsupportedContainerPath {
         item: String,
         path: String,
-        /// The party that cannot choose paths in the container, as text for the message.
+        /// The source of the request, which cannot choose paths in the container, as text for the
+        /// message.
         requester: &'static str,
     },
     /// The request is `all`, and no device of the class is healthy.
@@ -178,8 +182,8 @@ pub enum RequestError {
         /// The devices, each with the reason why it is unhealthy, as text for the message.
         reasons: String,
     },
-    /// The container has an annotation for an allocation, but the kubelet checkpoint lists other
-    /// devices for the container, or none.
+    /// The container has an annotation with the devices that the device plugin allocated to it. But
+    /// the kubelet checkpoint lists other devices for the container, or none.
     #[error("devices of class {class} were allocated to {holder}, but {reason}")]
     DevicesNotRecorded {
         class: ClassName,
@@ -195,8 +199,9 @@ pub enum RequestError {
          the kubelet may give them to others"
     )]
     NotAllocated { holder: String },
-    /// No authority authorizes the request. The container must not start at all, because the engine
-    /// has already added the nodes of the CDI devices to it.
+    /// Neither the kubelet, the configuration nor the user authorizes the request. The container
+    /// must not start at all, because the engine has already added the nodes of the CDI devices to
+    /// it.
     #[error("it may have no devices of class {class}: {reason}")]
     UnauthorizedRequest { class: ClassName, reason: String },
     /// The request lists a capability that the class does not have, and the class file
@@ -248,7 +253,7 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// Returns the error for a request for `all` devices of a class, none of which is healthy.
+    /// Returns the error for the request `all` of a class that has devices, but no healthy one.
     pub(crate) fn from_unhealthy_devices<'d>(
         class: &ClassName,
         devices: impl IntoIterator<Item = &'d Device>,
@@ -268,8 +273,9 @@ impl RequestError {
         }
     }
 
-    /// Returns whether the error means that the host does not have a requested device. A class file
-    /// can say that this error is ignored.
+    /// Returns whether a class that ignores unknown devices ignores this error as well. The errors
+    /// listed here are always reported: the form of the item or the number of devices is wrong, the
+    /// path stands for several devices, or no device is healthy.
     pub(super) fn is_unknown_device(&self) -> bool {
         !matches!(
             self,
@@ -294,9 +300,9 @@ pub struct RefusedRequest {
     pub error: RequestError,
 }
 
-/// Returns, for advice in a message, an item with a CDI kind in the form that the requested class
-/// accepts: the device alone, or the device and its path in the container. A form that a message
-/// cannot quote unchanged is described in words.
+/// Returns the item without its CDI kind, for advice in a message. The result is the device alone,
+/// or the device and its path in the container. If a message cannot quote this text unchanged, the
+/// result describes it in words.
 fn describe_form_without_kind(item: &str) -> String {
     let (form, description) = match item.rsplit_once('=') {
         Some((device, path)) if path.starts_with('/') => {

@@ -28,7 +28,7 @@ pub struct Item {
     /// word such as `all`, a range or a CDI name.
     pub is_quoted: bool,
     /// The path of the device's node in the container, such as `/dev/x` in the item `NAME:/dev/x`.
-    /// `None` means that the node has its default path.
+    /// `None` means that the node has the default path, which the class file sets.
     pub container_path: Option<PathBuf>,
     /// Whether the item has the suffix `?`. If so, the container can start without the device, and
     /// gets the device when it arrives on the host.

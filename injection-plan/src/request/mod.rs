@@ -51,8 +51,8 @@ pub const ANNOTATION_PREFIX: &str = "devices.boathook.dev/";
 pub struct Request {
     pub class: ClassName,
     pub selection: Selection,
-    /// The host paths by which the request names devices. The scan of the host resolves these
-    /// paths.
+    /// The host paths by which the request names devices, such as `/dev/ttyUSB0`. The scan of the
+    /// host finds the devices of these paths.
     pub paths: Vec<PathBuf>,
     /// The requested capabilities of the class.
     pub capabilities: BTreeSet<CapabilityName>,
@@ -63,19 +63,20 @@ pub struct Request {
     pub unknown_capability_list: Option<String>,
     /// The names of the file lists that the container requests from the class.
     pub lists: Vec<ListName>,
-    /// The image's requirements on the host, each with the name of its variable and the
-    /// requirement.
+    /// The requirements that the image has on the host, such as a minimum driver version. Each has
+    /// the name of its variable and the value.
     pub requirements: Vec<(String, String)>,
-    /// The variable pairs. Each of them requests a state of one device.
+    /// The variable pairs, with which the container requests states of devices.
     pub pairs: Vec<VariablePair>,
-    /// The names and values of the container's variables that select devices by their numbers in
-    /// the container.
+    /// The variables of the container whose values are numbers of devices, counted within the
+    /// container and not on the host. Each has its name and value.
     pub container_indexes: Vec<(String, String)>,
     pub source: RequestSource,
 }
 
-/// A pair of variables for one device. The first variable selects the device. The second one is the
-/// state into which a program of the class must bring the device.
+/// A pair of variables for one device. The first variable selects the device. The second variable
+/// is a state. A program of the class brings the device into this state before the container
+/// starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VariablePair {
     /// The name of the first variable, which selects the device.
@@ -147,8 +148,8 @@ impl RequestedDevices for Request {
 }
 
 impl Request {
-    /// Returns the part of the request for which a look-up finds files on the host: capabilities,
-    /// file lists and host paths.
+    /// Returns the parts of the request that a look-up on the host needs: the capabilities, the
+    /// file lists, the host paths, and the requested devices.
     pub fn edit_selection(&self) -> EditSelection<'_> {
         EditSelection {
             capabilities: &self.capabilities,

@@ -22,9 +22,9 @@ pub struct RequestNames<'a> {
     pub(super) inventory: &'a Inventory,
     device_names: DeviceNames<'a>,
     partitioned_device_names: DeviceNames<'a>,
-    /// Whether devices of this host are named by their USB ports. Then a text such as `1-2` never
-    /// means a range of indices. Otherwise it would select other devices while no device is plugged
-    /// in at this port.
+    /// Whether devices of this host are named by their USB ports. If so, a text such as `1-2` never
+    /// means a range of indices. While no device is plugged in at port `1-2`, such a range would
+    /// select other devices.
     has_usb_port_names: bool,
 }
 
@@ -41,7 +41,8 @@ pub(super) struct DevicePositions {
 /// The result of resolving one item of a request: devices, or a range of indices.
 pub(super) enum ResolvedItem {
     Devices(DevicePositions),
-    /// The item is a range of indices. The host must have a device for each index.
+    /// The item is a range of indices. The host must have a device for each index, unless the class
+    /// ignores unknown devices.
     Range(IndexRange),
 }
 
@@ -129,7 +130,7 @@ impl<'a> RequestNames<'a> {
     /// selects the device with this name.
     ///
     /// # Errors
-    /// Returns an error if the item selects no device.
+    /// Returns an error if the item selects no device, or if its path is a node of several devices.
     pub(super) fn resolve_item(&self, item: &Item) -> Result<ResolvedItem, RequestError> {
         let (kind, text) = split_cdi_kind(item, &self.class.spec);
         let resource = match kind {
@@ -175,8 +176,8 @@ impl<'a> RequestNames<'a> {
             None => self.unknown_device_error(text),
         };
         // In the list form of a compose file, as in `- VARIABLE="all"`, the quotes are part of the
-        // value, and the message advises to remove them. It does not do so for a range: `"1-2"` may
-        // be a USB port, and 1-2 are other devices.
+        // value. The message then advises to remove them, but not for a range: `"1-2"` may be a USB
+        // port, and 1-2 without quotes would select other devices.
         let has_meaning_without_quotes = is_reserved_name(text) || text.parse::<u32>().is_ok();
         if let RequestError::UnknownDevice { known_devices, .. } = &mut error
             && item.is_quoted
@@ -210,7 +211,7 @@ impl<'a> RequestNames<'a> {
         (!device.nodes.iter().any(is_node)).then_some(device)
     }
 
-    /// Returns whether `name` is the alias of a device, and the id of none.
+    /// Returns whether `name` is the alias of a device, and not also the id of a device.
     pub(super) fn is_alias(&self, name: &str) -> bool {
         let has_kind = |kind| !self.device_names.find_by_kind(name, kind).is_empty();
         has_kind(NameKind::Alias) && !has_kind(NameKind::Id)
@@ -363,8 +364,8 @@ impl<'a> RequestNames<'a> {
         })
     }
 
-    /// Returns the target of a host path, as the scan of the host has resolved it. Returns `None`
-    /// if the scan did not read the path.
+    /// Returns the target of a host path, which the scan of the host has found: devices, or the
+    /// reason why there is none. Returns `None` if the scan did not read the path.
     pub(super) fn find_path_target(&self, path: &Path) -> Option<&'a PathTarget> {
         let mut paths = self.inventory.paths.iter();
         let entry = paths.find(|(scanned_path, _)| scanned_path.as_os_str() == path.as_os_str());
@@ -383,8 +384,8 @@ impl<'a> RequestNames<'a> {
         }
     }
 
-    /// Describes which devices of the class this host has, for an error message about `name`, which
-    /// no device has. If `name` is an index, the valid indices are described.
+    /// Describes the devices of the class on this host, for an error message about `name`. No
+    /// device has this name. If `name` is an index, the valid indices are described.
     fn describe_devices(&self, name: &str) -> String {
         let hidden_count = self.inventory.hidden_ids.len();
         let class = &self.class.name;

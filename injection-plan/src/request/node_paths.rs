@@ -159,9 +159,8 @@ impl Selection {
     }
 
     /// Returns the paths in the container that the request chooses for device nodes, by device id.
-    /// The result has only the devices that the request names by a symbolic link of the host, or
-    /// for which it sets a path in the container. The nodes of all other devices have their default
-    /// paths.
+    /// A device is in the result if the request names it by a symbolic link of the host, or sets a
+    /// path in the container for it. The nodes of all other devices have their default paths.
     ///
     /// # Errors
     /// Returns an error if an item sets one container path for several nodes.
@@ -245,8 +244,8 @@ impl Selection {
     }
 }
 
-/// Returns the symbolic link that the container gets for a device that is requested by the host
-/// path `path`. Returns `None` if `path` is the node itself, and not a symbolic link.
+/// Returns the symbolic link that the container gets if a request names a device by the host path
+/// `path`. Returns `None` if `path` is the node itself, or is not normalized.
 fn find_link_to_node(path: &Path, names: &RequestNames<'_>) -> Option<RequestedNodePath> {
     match names.find_path_target(path) {
         Some(PathTarget::Devices { node_path, .. }) if node_path != path && is_normalized(path) => {

@@ -1,6 +1,5 @@
-//! Recognizes items that other programs understand but a request does not: patterns such as
-//! `/dev/ttyUSB*`, and the ids of a vendor and a product that `lsusb` and `lspci -n` print, such as
-//! `1a86:7523`.
+//! Recognizes items that a request does not accept, although other programs do. They are patterns
+//! such as `/dev/ttyUSB*`, and product ids such as `1a86:7523`, which `lsusb` and `lspci -n` print.
 
 use device_class::DeviceClass;
 use device_class::discover::{Device, Inventory};
@@ -18,9 +17,9 @@ const MAX_LISTED_DEVICES: usize = 8;
 const MAX_PATTERN_BYTES: usize = 256;
 
 impl RequestNames<'_> {
-    /// Returns the error for an item whose form a request does not understand, with the form to
-    /// write instead. Returns `None` if the item has no such form. A quoted name may have any
-    /// characters, and a name with a blank is probably that of a model.
+    /// Returns an error with advice if the item is a pattern or a product id, which a request does
+    /// not accept. Returns `None` for any other item. An item with quotes is always a name, and an
+    /// item with a blank is probably the name of a model.
     pub(super) fn find_other_form(&self, item: &Item) -> Option<RequestError> {
         let (_, text) = split_cdi_kind(item, &self.class.spec);
         if item.is_quoted || text.contains(char::is_whitespace) {
@@ -73,8 +72,8 @@ impl RequestNames<'_> {
 }
 
 impl Selection {
-    /// Returns a message for each item that awaits a device with a text that is no name, so that no
-    /// device that comes later has it.
+    /// Returns a message for each item with the suffix `?` for which the container would wait in
+    /// vain. The item is a pattern or a product id, and no device can have such a name.
     pub(crate) fn describe_vain_waits(
         &self,
         class: &DeviceClass,
@@ -116,7 +115,8 @@ fn has_matching_name(device: &Device, pattern: &str) -> bool {
 fn matches_pattern(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut pattern_position, mut text_position) = (0, 0);
-    // The position of the last `*`, and the end of the text that it stands for. Without this end,
+    // The position of the last `*` in the pattern, and the end of the text that this `*` stands
+    // for. After a mismatch, only this `*` is tried again with a longer text. If all of them were,
     // each further `*` would multiply the number of attempts.
     let mut last_star = None;
     while let Some(text_byte) = text.get(text_position) {

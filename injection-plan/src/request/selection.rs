@@ -202,8 +202,8 @@ fn check_length(text: &str) -> Result<(), RequestError> {
 }
 
 /// Returns the reserved word of an item: `all`, `none` or `void`. Returns `None` if the word
-/// follows the CDI kind of a single resource. It then applies only to this resource, and not to the
-/// whole list.
+/// follows the CDI kind of a single resource, as in `vendor.com/npu=all`. Such a word applies only
+/// to this resource, and not to the whole list.
 fn find_reserved_word<'a>(item: &'a Item, class: &ClassSpec) -> Option<&'a str> {
     match split_cdi_kind(item, class) {
         (Some(CdiKind::Resource(_)), _) => None,

@@ -1,5 +1,5 @@
-//! Finds the names in a request that several devices have, although they are different pieces of
-//! hardware: adapters that their maker gave the same serial number, or cameras of one model.
+//! Finds the names in a request that belong to several different pieces of hardware. For example, a
+//! maker gave all its adapters the same serial number, or two cameras are of one model.
 
 use device_class::DeviceClass;
 use device_class::discover::{Device, Inventory};
@@ -21,13 +21,14 @@ pub(crate) struct SharedName {
 }
 
 impl SharedName {
-    /// Returns whether the container gets more than one of the devices.
+    /// Returns whether the container gets more than one of the devices with this name.
     pub(crate) fn has_several_of(&self, granted_devices: &[&Device]) -> bool {
         let is_shared = |device: &&&Device| self.devices.contains(&device.id);
         granted_devices.iter().filter(is_shared).count() > 1
     }
 
-    /// Returns a message with the devices, and with the name that means only one of them.
+    /// Returns a message that lists the devices with this name, and advises to request one of them
+    /// by its id.
     pub(crate) fn describe(&self) -> String {
         let count = self.devices.len();
         let ids = self.devices.iter().map(DeviceId::as_str);
@@ -47,8 +48,10 @@ impl SharedName {
 }
 
 impl Selection {
-    /// Returns the aliases in the request that several pieces of hardware have. Classes that are
-    /// not followed use one alias for several devices on purpose, such as a model or a group.
+    /// Returns the aliases in the request that several pieces of hardware have. The result is empty
+    /// if `boathook follow` does not update the devices of the class in running containers
+    /// (`is_followed` is false). Such a class uses one alias for several devices on purpose, such
+    /// as a model or a group.
     pub(crate) fn find_shared_names(
         &self,
         class: &DeviceClass,
@@ -77,7 +80,8 @@ impl Selection {
                 devices: devices.iter().map(|device| device.id.clone()).collect(),
             })
         });
-        // A request may have the same name in several forms.
+        // A request may contain a name twice in different forms, such as with and without a CDI
+        // kind. Names with the same devices are returned once.
         let mut different_names: Vec<SharedName> = Vec::new();
         for shared_name in shared_names {
             if different_names

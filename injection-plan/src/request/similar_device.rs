@@ -35,9 +35,9 @@ impl fmt::Display for SimilarDevice {
 }
 
 impl<'a> RequestNames<'a> {
-    /// Finds the device of the host whose name is most similar to the name of an awaited device,
-    /// which may be mistyped. If the awaited device is named by a path, the last component of the
-    /// path is compared.
+    /// Finds the device of the host with the most similar name to that of an awaited device. The
+    /// awaited name may be mistyped. If the awaited device is named by a path, the last component
+    /// of the path is compared.
     pub(crate) fn find_similar_device(
         &self,
         awaited_device: &AwaitedDevice,
@@ -101,8 +101,8 @@ impl<'a> RequestNames<'a> {
         })
     }
 
-    /// Returns whether the class has only this device, and the similar name is its id. The message
-    /// of the error then names it already.
+    /// Returns whether the class has only this device, and the similar name is its id. The error
+    /// message then contains this id already.
     pub(super) fn is_only_device(&self, similar_device: &SimilarDevice) -> bool {
         let id = similar_device.device.as_str();
         self.inventory.devices.len() == 1 && similar_device.name == id

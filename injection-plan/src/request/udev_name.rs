@@ -7,8 +7,8 @@ use device_class::discover::Device;
 use super::names::RequestNames;
 
 impl RequestNames<'_> {
-    /// Returns whether udev may give the link `name` of `device`, in a directory such as
-    /// `/dev/serial/by-id`, to another device of the class.
+    /// Returns whether the link `name` of `device` may later lead to another device of the class.
+    /// Such a link is in a directory such as `/dev/serial/by-id`.
     ///
     /// udev makes the name from the model and the serial number. If two devices have the same model
     /// and no serial number of their own, only the one that appeared last has the link.

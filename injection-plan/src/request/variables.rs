@@ -16,8 +16,8 @@ const MAX_PAIRS: u32 = 64;
 /// The maximum number of file lists that a container may request. A request for more is refused.
 pub(super) const MAX_FILE_LISTS: usize = 16;
 
-/// The maximum number of unknown capabilities that a note lists. The note has the number of the
-/// others.
+/// The maximum number of unknown capabilities that a note lists. For all others, the note has only
+/// their number.
 const MAX_LISTED_CAPABILITIES: usize = 8;
 
 /// Returns the variables in which the image states its requirements on the host, sorted by name.

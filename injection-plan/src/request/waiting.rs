@@ -104,8 +104,8 @@ fn is_index(text: &str) -> bool {
     !text.is_empty() && text.chars().all(is_index_character) || IndexRange::parse(text).is_some()
 }
 
-/// Returns whether an item requests an awaited device. `error` is the reason why no device of the
-/// host matches the item.
+/// Returns whether an item requests a device that the host does not have yet, and that may arrive
+/// later. `error` is the reason why no device of the host matches the item.
 pub(super) fn is_awaited(item: &Item, error: &RequestError, class: &ClassSpec) -> bool {
     let (_, text) = split_cdi_kind(item, class);
     let is_absent = match error {
@@ -122,8 +122,10 @@ impl Selection {
     /// Returns the requested devices that the host does not have, if they may arrive later.
     ///
     /// # Errors
-    /// Returns an error if there are more than `MAX_AWAITED_DEVICES`, together with the devices that
-    /// the host has and that the container would await again.
+    /// Returns an error if there are more than `MAX_AWAITED_DEVICES` awaited devices. If `boathook
+    /// follow` updates the devices of the class (`is_followed`), the items with `?` whose devices
+    /// the host has count as well. The container awaits these devices again after they are
+    /// unplugged.
     pub fn find_awaited_devices(
         &self,
         class: &DeviceClass,

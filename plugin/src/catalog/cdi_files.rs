@@ -37,9 +37,9 @@ pub(crate) struct CdiFiles {
     /// the files that an earlier process wrote for classes that are unusable now. Files of other
     /// programs are not changed.
     managed_files: BTreeSet<String>,
-    /// Whether the next write treats every file with a CDI kind of the plugin as its own, even if
-    /// another process wrote it, and replaces or removes it. True before the first write, and again
-    /// after another instance of the plugin has ended.
+    /// Whether the next write replaces or removes every file with a CDI kind of the plugin, even if
+    /// another process wrote the file. True before the first write, and again after another
+    /// instance of the plugin has ended.
     must_take_over_files: bool,
     allocations: PodAllocations,
     /// The names of files for resources that the plugin no longer serves. The files are kept
@@ -131,9 +131,9 @@ impl CdiFiles {
 
     /// Writes the specifications that have changed, and removes obsolete files. Returns one line
     /// for each error. If a specification cannot be written, its devices become unhealthy, because
-    /// the engine would refuse every container with one of these devices. Keeps the files of
-    /// `unusable_classes` and the files for devices of running pods, because the engine could not
-    /// restart a container without its file.
+    /// the engine would refuse every container with one of them. Keeps the files of
+    /// `unusable_classes`. Also keeps the files for devices of running pods, because without such a
+    /// file the engine cannot restart a container.
     pub(super) fn write(
         &mut self,
         described_devices: CdiDevices,
@@ -225,9 +225,9 @@ impl CdiFiles {
                 }
             }
             Err(error) => {
-                // If the process has run out of file descriptors, it cannot write files, but the
-                // files that it wrote earlier still exist. Only the resources whose files do not
-                // exist become unhealthy.
+                // If the process has no file descriptor left, it cannot write files, but its
+                // earlier files still exist. Only the resources without an earlier file become
+                // unhealthy.
                 let lacks_descriptors = is_out_of_descriptors(&error);
                 let error_text = format!("{:#}", anyhow::Error::new(error));
                 let file_exists =
@@ -258,7 +258,7 @@ impl CdiFiles {
     }
 
     /// Returns whether this process wrote a specification file for the CDI kind `kind` earlier. If
-    /// so, engines still find that file when it cannot be replaced now.
+    /// that file cannot be replaced now, engines still read its earlier content.
     fn has_written_kind(&self, specifications: &[Specification], kind: &str) -> bool {
         let mut specifications = specifications.iter();
         let specification = specifications.find(|candidate| candidate.kind == kind);

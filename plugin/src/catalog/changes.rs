@@ -5,8 +5,8 @@ use device_class::name::DeviceId;
 
 use super::resource::Resource;
 
-/// Returns the id of each device that differs between `old_resource` and `new_resource`, with a
-/// message for the log, such as `device appeared`.
+/// Compares the devices of a resource before and after a scan. Returns the id of each device that
+/// differs, with a message for the log, such as `device appeared`.
 pub(crate) fn describe_changes<'a>(
     old_resource: &'a Resource,
     new_resource: &'a Resource,

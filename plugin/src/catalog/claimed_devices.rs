@@ -15,8 +15,8 @@ use injection_plan::claim_record::{ClaimRecord, MAX_RECORD_BYTES, parse_uid_from
 #[derive(Debug, Default)]
 pub(crate) struct ClaimedDevices {
     devices: BTreeSet<DeviceRef>,
-    /// The classes for which `boathook-dra` is creating a part of a device, to be used by a claim.
-    /// The id of the part is not known until the part exists.
+    /// The classes for which `boathook-dra` is creating a part of a device for a claim. The id of
+    /// the part is unknown until the part exists, so all devices of the class are withheld.
     classes_with_new_parts: BTreeSet<ClassName>,
     /// The reason to withhold all devices. It is set if the record of a claim is unreadable,
     /// because that claim may use any device.

@@ -28,9 +28,9 @@ impl GracePeriod {
     }
 
     /// Returns the resources to advertise after a scan. `previous_resources` were advertised until
-    /// now, and `scanned_resources` are the result of the scan at `now`. A missing device stays
-    /// listed as unhealthy for the grace period, or is removed at once if its class is not in
-    /// `classes`.
+    /// now, and `scanned_resources` are the result of the scan at `now`. A missing device stays in
+    /// the list as unhealthy for the grace period. If its class is not in `classes`, it is removed
+    /// at once.
     pub(crate) fn apply(
         &mut self,
         previous_resources: &Resources,

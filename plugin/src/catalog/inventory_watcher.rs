@@ -34,9 +34,9 @@ pub(crate) struct InventoryWatcher {
     /// The file with node labels for Node Feature Discovery. `None` means that no labels are
     /// written.
     label_file: Option<LabelFile>,
-    /// Set when the other instances of the plugin have ended. The next scan then takes over the CDI
-    /// specifications that they left, such as those of a class that only a newer version of the
-    /// plugin served before its update was undone.
+    /// True after all other instances of the plugin have ended. The next scan then takes over the
+    /// CDI specification files that they left. For example, an update may have been undone, and
+    /// only the newer version served a class.
     other_instances_ended: Arc<AtomicBool>,
     resources: watch::Sender<Resources>,
 }
@@ -71,8 +71,8 @@ impl InventoryWatcher {
         InventoryWatcher { label_file, ..self }
     }
 
-    /// Returns a flag to be set when the other instances of the plugin have ended. The next scan
-    /// then removes the files that they have left.
+    /// Returns a flag, which the caller sets when all other instances of the plugin have ended. The
+    /// next scan then takes over their files, and removes those that are not needed.
     pub(crate) fn other_instances_ended(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.other_instances_ended)
     }
@@ -85,10 +85,10 @@ impl InventoryWatcher {
         self.resources.subscribe()
     }
 
-    /// Scans the host at once, every `scan_interval`, and whenever an event may concern a device.
-    /// Loads the class files again when a class file has changed, and when `reload_notifications`
-    /// has a notification. Returns if the directory of CDI specifications was removed on the host
-    /// while it is mounted in this container.
+    /// Scans the host at once, then every `scan_interval`, and whenever an event may concern a
+    /// device. Loads the class files again when one of them has changed, and when
+    /// `reload_notifications` has a notification. Returns if the directory of CDI specifications
+    /// was removed on the host while it is mounted in this container.
     ///
     /// During a [`ScanPause`] nothing is scanned, written or published.
     pub(crate) async fn run(
@@ -110,8 +110,8 @@ impl InventoryWatcher {
                 return;
             }
             let time_until_scan = self.time_until_next_scan(scan_interval);
-            // The directory of CDI specifications is also watched, so that a removed file is
-            // written again.
+            // A change in the directory of CDI specifications also causes a scan, which writes a
+            // removed file again.
             let directory = self.cdi_files.as_ref().map(CdiFiles::directory);
             let due_task = self
                 .host_watcher
@@ -141,8 +141,8 @@ impl InventoryWatcher {
         let broken_classes = self.host_watcher.broken_classes().cloned();
         let label_file = self.label_file.clone();
         let scan_task = self.host_watcher.scan(move |host_scan| {
-            // A scan is incomplete if a class file is unreadable, or if devices are held back until
-            // their names are known. In that case the previous labels are kept.
+            // A scan is incomplete if a class file is unreadable, or if the ids of a class's
+            // devices are not known yet. In that case the previous labels are kept.
             let is_complete = broken_classes.as_ref().is_some_and(BTreeSet::is_empty)
                 && host_scan.unnamed_classes.is_empty();
             let label_file = label_file.filter(|_| is_complete);

@@ -20,7 +20,8 @@ impl MessageBudget {
     }
 
     /// Reserves the bytes of one more device, and returns whether the device fits. The size is that
-    /// of an unhealthy device's entry, which is longer than the entry of a healthy device.
+    /// of an entry for an unhealthy device. This entry is longer, and any device may become
+    /// unhealthy later.
     pub(super) fn reserve(&mut self, device: &AdvertisedDevice) -> bool {
         let needed_bytes = encoded_len(DEVICES_TAG, &device.to_largest_message());
         let remaining_bytes = self.0.checked_sub(needed_bytes);

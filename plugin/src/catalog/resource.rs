@@ -24,8 +24,8 @@ pub(crate) struct Resource {
     physical_device_numbers: Vec<u32>,
 }
 
-/// The properties that all devices of a resource have in common. A share is one of the slots into
-/// which a shared device is divided.
+/// The properties that all devices of a resource have in common. A share is one of the parts into
+/// which the plugin divides a shared device for the kubelet, and has its own id.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ResourceProperties {
     pub(crate) class: ClassName,
@@ -95,8 +95,8 @@ pub(crate) struct AdvertisedDevice {
 }
 
 impl Resource {
-    /// Creates a resource. The devices must have unique ids and be in the order of their indices,
-    /// as discovery returns them.
+    /// Creates a resource from devices with unique ids, in the order of their indices. Discovery
+    /// returns the devices in this way.
     pub(crate) fn new(
         name: ResourceName,
         properties: Arc<ResourceProperties>,
@@ -199,8 +199,8 @@ impl AdvertisedDevice {
         matches!(self.health, Health::Healthy)
     }
 
-    /// Builds the entry of the device in a ListAndWatch message at its maximum length, which is
-    /// that of an unhealthy device.
+    /// Builds the entry of the device in a ListAndWatch message at its maximum length. The text for
+    /// an unhealthy device is the longest.
     pub(super) fn to_largest_message(&self) -> Device {
         Device {
             health: UNHEALTHY.to_owned(),

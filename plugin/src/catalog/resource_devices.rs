@@ -27,8 +27,8 @@ impl ResourceDevices {
     }
 
     pub(super) fn add(&mut self, device: Device) {
-        // A class can have millions of shares. As soon as one share does not fit into the message,
-        // all further shares are only counted.
+        // A class can have millions of shares. After the first share that does not fit into the
+        // message, all further shares are only counted.
         if self.omitted_count > 0 {
             self.omitted_count += device.replicas.map_or(1, usize::from);
             return;

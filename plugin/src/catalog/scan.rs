@@ -14,16 +14,16 @@ use super::resource::{Resource, ResourceProperties};
 use super::resource_devices::ResourceDevices;
 use super::{ClaimedDevices, Resources};
 
-/// The result of one scan: the resources, and the devices and classes that could not be offered or
-/// described.
+/// The result of one scan: the resources, and the devices and classes that cannot be offered or
+/// have no CDI description.
 #[derive(Debug, Default)]
 pub(crate) struct ResourceScan {
     pub(crate) resources: Resources,
     /// One line for each omitted device or class, with the reason.
     pub(crate) warnings: Vec<String>,
-    /// The classes with devices that this scan could not describe in a CDI specification, because
-    /// of an error, or because the names of the devices are not known yet. The specification files
-    /// that earlier scans wrote for these classes are kept.
+    /// The classes with devices that have no CDI description, because of an error or because their
+    /// ids are not known yet. The specification files that earlier scans wrote for these classes
+    /// are kept.
     pub(super) undescribed_classes: BTreeSet<String>,
     /// The CDI descriptions of the devices. The value is empty if `build_resources` was called
     /// without `specification_form`.
@@ -102,8 +102,8 @@ pub(crate) fn build_resources(
                                 class,
                             )))
                         })
-                        // The resource that only shows the number of devices counts a shared device
-                        // once.
+                        // This resource only shows the number of devices on the node, so a shared
+                        // device counts once.
                         .add(Device {
                             replicas: None,
                             ..device.clone()

@@ -3,12 +3,13 @@
 
 use tokio::sync::watch;
 
-/// Decides whether the device scans of this process are paused: they are while a newer instance of
-/// the plugin serves all resources. All clones share the counts.
+/// Decides whether this process scans for devices. It does not while a newer instance of the plugin
+/// serves all resources. All clones share the counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ScanPause(watch::Sender<ServerCounts>);
 
-/// The counts of this process's servers. Scans are paused while all servers are replaced.
+/// The numbers of this process's gRPC servers, of which each serves one resource. Scans are paused
+/// while a newer instance serves the resources of all of them.
 #[derive(Debug, Default)]
 struct ServerCounts {
     total_count: usize,

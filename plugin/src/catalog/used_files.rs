@@ -27,9 +27,9 @@ impl PodAllocations {
     }
 
     /// Returns the names of the CDI specification files that describe devices of running pods. A
-    /// pod without a cgroup is ignored, because the kubelet removes an ended pod from its
-    /// checkpoint only at its next allocation. Returns `None` if the checkpoint cannot be read;
-    /// then any file may be needed.
+    /// pod without a cgroup is ignored, because an ended pod stays in the checkpoint until the
+    /// kubelet's next allocation. Returns `None` if the checkpoint cannot be read, so that the
+    /// caller keeps all files.
     pub(super) fn read_used_files(&self) -> Option<BTreeSet<String>> {
         let checkpoint = match KubeletCheckpoint::read(&self.checkpoint_path) {
             Ok(checkpoint) => checkpoint,

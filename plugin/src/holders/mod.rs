@@ -1,6 +1,6 @@
 //! Detects that the kubelet has allocated a device that another running pod still has. For this,
-//! the process remembers which pods had which devices in the kubelet checkpoint, also in a file for
-//! its next start.
+//! the process remembers which pods had which devices in the kubelet checkpoint. It also stores
+//! them in a file, which it reads at its next start.
 //!
 //! The kubelet makes this error after it has lost its checkpoint, for example because somebody
 //! removed the file while the kubelet was restarting. Then neither the checkpoint nor the
@@ -179,8 +179,8 @@ impl HolderHistory {
     }
 
     /// Records a suspected conflict for each newly allocated device that an earlier holder may
-    /// still use. Returns the conflicts that were suspected at least [`CONFIRMATION_DELAY`] ago and
-    /// are confirmed now.
+    /// still use. Returns the conflicts that are confirmed now: those that were recorded at least
+    /// [`CONFIRMATION_DELAY`] ago, and whose earlier holder still runs.
     fn check_allocations(
         &mut self,
         allocated_devices: &[DeviceKey],
@@ -259,8 +259,8 @@ impl HolderHistory {
         }
     }
 
-    /// Writes the holders to the file. An error is only reported: without the file conflicts are
-    /// still detected until the plugin ends.
+    /// Writes the holders to the file. An error is only logged, because the plugin still detects
+    /// conflicts without the file until it ends.
     fn save_holders(&mut self) {
         let result = self.holder_file.write(&self.holders);
         if let Err(error) = &result

@@ -1,6 +1,6 @@
-//! Keeps the known holders in a file of the host, so that a plugin that is started again knows
-//! them. Without the file a plugin that starts after the kubelet has lost its checkpoint would know
-//! no pod that had devices before.
+//! Keeps the known holders in a file of the host. A holder is a container to which a device was
+//! allocated. If the kubelet has lost its checkpoint, a plugin that starts knows only by this file
+//! which pods had devices before.
 
 use std::fs;
 use std::io;
@@ -12,17 +12,17 @@ use serde::{Deserialize, Serialize};
 
 use super::{Holder, Holders};
 
-/// The name of the file, which is in the directory of the node's lock. It is below `/run`, because
-/// no container survives a reboot.
+/// The name of the file. Its directory, which also contains the lock of the node, is below `/run`,
+/// because no container survives a reboot.
 const FILE_NAME: &str = "holders.json";
 
 /// The size limit of the file in bytes. A larger file is ignored.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// The mode of the file, which names the pods of a node.
+/// The mode of the file. Other users may not read it, because it names the pods of the node.
 const FILE_MODE: u32 = 0o600;
 
-/// The device and the container of one line of the file.
+/// One entry of the file: a device, and a container to which it was allocated.
 #[derive(Debug, Serialize, Deserialize)]
 struct SavedHolder {
     resource: String,
@@ -48,8 +48,8 @@ impl HolderFile {
         &self.path
     }
 
-    /// Returns the holders of the file. Returns no holders if there is no file, or none that this
-    /// user or root has written.
+    /// Returns the holders in the file. Returns no holders if the file is missing or invalid, or if
+    /// neither root nor the user of this process owns it.
     pub(super) fn read(&self) -> Holders {
         let Ok(text) = read_own_text(&self.path, MAX_FILE_BYTES) else {
             return Holders::new();

@@ -53,7 +53,7 @@ impl AllocatedDevices {
 
     /// Returns the number of allocated devices for each container and each of the plugin's
     /// resources. If the PodResources API did not answer, reads the kubelet checkpoint instead. If
-    /// there is no checkpoint, nothing is allocated yet, because the kubelet writes the file at its
+    /// that file does not exist, the numbers are 0, because the kubelet creates the file at its
     /// first allocation.
     pub(super) fn count_devices(&self, resources: &Resources) -> BTreeMap<ContainerLabels, usize> {
         let is_plugin_resource = |name: &str| {

@@ -36,9 +36,9 @@ impl MetricsPage {
     }
 
     /// Returns the text of the page. First asks the kubelet for the allocated devices, which takes
-    /// at most 2 s. If the kubelet does not answer, reads its checkpoint, a file that can have
-    /// megabytes. A separate thread builds the page for one client at a time, so that at most one
-    /// thread hangs if reading hangs.
+    /// at most 2 s. If the kubelet does not answer, reads its checkpoint, a file of up to some
+    /// megabytes. The page is built on a separate thread, for one client at a time. Therefore at
+    /// most one thread hangs if reading hangs.
     pub(crate) async fn render_text(&self) -> String {
         let registry = Arc::clone(&self.registry).lock_owned().await;
         self.allocated_devices.refresh_listed_pods().await;

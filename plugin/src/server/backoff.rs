@@ -24,7 +24,7 @@ impl Backoff {
     }
 
     /// Counts a failure, and returns the delay before the next attempt: between 75 % and 125 % of
-    /// the doubled delay.
+    /// the doubled delay, which is at most `max_delay`.
     pub(crate) fn next_delay(&mut self) -> Duration {
         let doubled_delay = self
             .first_delay

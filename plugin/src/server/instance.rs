@@ -36,7 +36,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::socket::{SocketId, is_served, is_without_listener, list_plugin_sockets};
 
-/// The interval of the checks whether an instance has ended to which no connection could be opened.
+/// The interval at which this process checks whether an instance has ended, if it could not open a
+/// connection to that instance.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The interval at which other instances of the plugin are searched for if inotify reports no
@@ -90,22 +91,22 @@ impl Peer {
     }
 }
 
-/// The other instances of `boathook-plugin` on this node, whatever resources they serve. They are
-/// found by their sockets, which exist before an instance's first scan writes CDI files, and which
-/// a killed instance leaves. A kubelet that starts removes all sockets; after that an instance is
-/// found only once it serves a resource, for which it creates a new socket.
+/// The other instances of `boathook-plugin` on this node, for all resources. They are found by
+/// their sockets. An instance creates a socket before its first scan writes CDI files, and the
+/// socket remains if the instance is killed. A kubelet that starts removes all sockets. After that,
+/// an instance is found only when it has created a new socket for a resource.
 #[derive(Debug)]
 pub(crate) struct OtherInstances {
     directories: Vec<PathBuf>,
     peers: Vec<(SocketId, Peer)>,
-    /// The sockets of this process. They are remembered so that this process does not connect to
-    /// itself again.
+    /// The sockets of this process. They are listed so that this process does not connect to itself
+    /// again.
     own_sockets: Vec<SocketId>,
     /// The socket files of instances that have ended or were killed.
     stale_sockets: Vec<SocketId>,
 }
 
-/// The time after which a socket without a listener counts as that of a killed instance. A new
+/// The time after which a socket without a listener counts as left by a killed instance. A new
 /// socket has no listener for some microseconds, because bind(2) creates the file before listen(2)
 /// is called.
 const LISTEN_DELAY: Duration = Duration::from_millis(100);
@@ -129,8 +130,8 @@ impl OtherInstances {
         instances
     }
 
-    /// Waits until no other instance is left, and at least one has ended. Instances that start
-    /// meanwhile are waited for, too. `socket_notifications` reports changes in the directories.
+    /// Waits until no other instance is left, and at least one has ended. Also waits for instances
+    /// that start meanwhile. `socket_notifications` reports changes in the directories.
     pub(crate) async fn wait_for_end(&mut self, socket_notifications: &mut Notifications) {
         loop {
             socket_notifications.clear();
@@ -181,9 +182,11 @@ impl OtherInstances {
                     tracing::info!("another boathook-plugin has started: {}", path.display());
                     self.peers.push((id, Peer::Connected(stream)));
                 }
-                // The socket may be one of this process, so it is tried again later.
+                // Without a connection it is unknown whether the socket belongs to this process.
+                // Therefore the next search tries it again.
                 Some(Peer::Unresponsive(_)) => {}
-                // Its process has renamed or removed the socket meanwhile.
+                // The process of this socket has renamed or removed the file meanwhile. It was not
+                // killed.
                 None if SocketId::read(&path) != Some(id) => {}
                 None => {
                     tracing::info!("another boathook-plugin was killed: {}", path.display());

@@ -28,7 +28,8 @@ pub(super) struct RegistrationState {
     pub(super) idle_duration: Option<Duration>,
     /// The kubelet's socket, if the plugin registers by a call at that socket.
     pub(super) kubelet_socket: Option<SocketId>,
-    /// The kubelet's socket at which the resource was registered, and the age of that registration.
+    /// The kubelet's socket at which the resource was registered, and the time since that
+    /// registration.
     pub(super) registration: Option<(SocketId, Duration)>,
     /// The ListAndWatch streams that were opened since the registration.
     pub(super) streams: RegistrationStreams,

@@ -1,10 +1,10 @@
 //! A lock with which the instances of the plugin on a node register one after the other.
 //!
-//! An earlier instance may register just when a newer instance starts. If the kubelet received this
-//! registration after that of the newer instance, the kubelet would disconnect the resource when the
+//! An earlier instance may register just when a newer instance starts. The kubelet may receive this
+//! registration after that of the newer instance. It would then disconnect the resource when the
 //! earlier instance ends (see [`super::instance`]). Therefore an instance takes the lock, checks
 //! that no newer instance serves, and keeps the lock until the kubelet has answered. An instance
-//! that cannot take the lock in time registers without it, and only then the order is not certain.
+//! that cannot take the lock in time registers without it. Only then the order is not certain.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -15,17 +15,20 @@ use nix::fcntl::{Flock, FlockArg, OFlag, open};
 use nix::sys::stat::Mode;
 use tokio::time::{Instant, sleep};
 
-/// The maximum time that a registration waits for the lock. A kubelet or an instance that hangs
-/// must not stop the others. A newer instance that ends gives the earlier one 2 s to register.
+/// The maximum time that a registration waits for the lock, so that a kubelet or an instance that
+/// hangs does not stop the others. It is less than 2 s: within that time an earlier instance must
+/// register again when a newer instance ends.
 pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The maximum time that the registration of an instance that ends waits for the lock.
+/// The maximum time that an instance waits for the lock when it registers for the last time before
+/// it ends.
 pub(super) const SHORT_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The interval at which a registration tries to take the lock.
 const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The lock is released when this value is dropped, or when the process ends.
+/// The lock that an instance of the plugin holds while it registers. It is released when this value
+/// is dropped, or when the process ends.
 #[derive(Debug)]
 pub(super) struct RegistrationLock(#[expect(dead_code, reason = "a guard")] Flock<OwnedFd>);
 

@@ -17,12 +17,12 @@ use nix::sys::time::TimeSpec;
 use tokio::net::UnixListener;
 
 /// The prefix of the temporary name that a socket has until it is ready. The kubelet's plugin
-/// watcher ignores names that begin with a dot. Therefore the socket by which other instances find
-/// this one keeps such a name.
+/// watcher ignores names that begin with a dot. Therefore [`Socket::bind_in`] keeps such a name for
+/// a socket that only other instances of the plugin use.
 const TEMPORARY_PREFIX: &str = ".boathook-";
 
 /// The minimum difference between the modification times of two sockets. If the clock was set back,
-/// the time of the newer socket is changed to keep this difference.
+/// the newer socket gets a changed time to keep this difference.
 const MIN_AGE_DIFFERENCE: Duration = Duration::from_millis(1);
 
 /// The identity of a socket file: its inode and modification time. It does not change with the
@@ -152,7 +152,8 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Gives this socket a modification time earlier than `reference_time`.
+    /// Gives this socket a modification time earlier than `reference_time`. An instance whose
+    /// socket has that time or a later one then serves the resource.
     ///
     /// # Errors
     /// Returns an error if the file cannot be changed, or is not the file of this socket.
@@ -195,7 +196,8 @@ impl Drop for Socket {
 /// Returns whether a process listens at the socket `path`, or may listen there. The call does not
 /// wait until the process accepts the connection.
 pub(crate) fn is_served(path: &Path) -> bool {
-    // A blocking connect would wait while the listener's backlog is full.
+    // The socket is non-blocking, because connect(2) would wait while the listener's backlog is
+    // full.
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let connect_result = UnixAddr::new(path).and_then(|address| {
         let client = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
@@ -206,11 +208,12 @@ pub(crate) fn is_served(path: &Path) -> bool {
         .map_or_else(|error| !is_without_listener(&error), |()| true)
 }
 
-/// Returns whether the error of a connection tells that no process listens at the path. Other errors
-/// do not: the listener's backlog may be full, this process may have no descriptor left, or a
-/// security module may deny the connection.
+/// Returns whether the error of a connection shows that no process listens at the path. Other
+/// errors do not show it: the listener's backlog may be full, this process may have no descriptor
+/// left, or a security module may deny the connection.
 pub(super) fn is_without_listener(error: &io::Error) -> bool {
-    // The standard library has errors of its own, such as for a path that no socket can have.
+    // An error without a number comes from the standard library, for example for a path that no
+    // socket can have.
     let Some(number) = error.raw_os_error() else {
         return true;
     };

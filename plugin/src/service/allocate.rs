@@ -33,7 +33,7 @@ fn find_devices<'a>(
         positions.insert(resource.find_position(id).ok_or_else(unknown_device)?);
     }
     if positions.is_empty() {
-        // An empty list is refused. The kubelet never sends one.
+        // The kubelet never sends an empty list, so an empty list is an error.
         return Err(Status::invalid_argument(format!(
             "{name}: empty device list"
         )));
@@ -127,8 +127,8 @@ pub(crate) fn answer_container(
     if annotation_value.len() > MAX_REQUEST_BYTES {
         annotation_value.clone_from(&request_value);
     }
-    // A class may set the request variable to another value. Then only the annotation contains the
-    // ids.
+    // A class may give devices an environment variable with the name of the request variable. That
+    // value is kept, and only the annotation contains the ids.
     envs.entry(properties.request_env.to_string())
         .or_insert(request_value);
     let annotation_key = format!("{ANNOTATION_PREFIX}{}", properties.class);

@@ -15,7 +15,7 @@ use crate::catalog::{Resource, Resources};
 use daemon::kubelet_api::deviceplugin::ListAndWatchResponse;
 
 /// The number of open ListAndWatch streams of each resource. All clones share these numbers. If the
-/// kubelet reads streams from two registrations of a resource, both are counted.
+/// kubelet reads a stream from each of two registrations of a resource, both streams are counted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OpenStreamCounts(watch::Sender<BTreeMap<ResourceName, usize>>);
 
@@ -81,8 +81,8 @@ impl StreamCount {
         }
     }
 
-    /// Prepares the count for a new registration with the kubelet: [`RegistrationStreams`] counts
-    /// only streams that are opened from now on.
+    /// Starts a new count for a new registration with the kubelet: [`RegistrationStreams`] then
+    /// counts only streams that are opened from now on.
     pub(crate) fn reset_for_registration(&self) {
         self.registration_streams
             .send_modify(|registration_streams| {

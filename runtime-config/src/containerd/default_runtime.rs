@@ -15,8 +15,8 @@ use crate::key_case;
 use crate::snapshot::Snapshot;
 use crate::toml_text::{find_line_number, get_item, parse_document};
 
-/// The runc shims of containerd 1.x that cannot call another OCI runtime. They have no option for
-/// its path.
+/// The shims of containerd 1.x that are older than `io.containerd.runc.v2`. A handler with one of
+/// them counts as runc only if its options do not name another program (`BinaryName`).
 const CONTAINERD_V1_RUNC_SHIMS: [&str; 2] =
     ["io.containerd.runc.v1", "io.containerd.runtime.v1.linux"];
 
@@ -46,7 +46,7 @@ pub(crate) fn find_default_runtime(
     for path in &config_paths {
         refuse_setting_with_precedence(layout, schema, snapshot, path)?;
     }
-    // k0s merges the configuration files itself, whatever their version is.
+    // k0s merges the CRI sections of all files itself, also those of configuration version 2.
     let merges_sections = schema.merges_imports() || matches!(layout, Layout::DropIns { .. });
     let Handlers {
         default_name,

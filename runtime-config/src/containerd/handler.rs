@@ -274,8 +274,8 @@ pub(super) fn refuse_existing_handlers(
     Ok(())
 }
 
-/// Returns whether a handler calls Boathook. It does so if it has Boathook's program or Boathook's
-/// OCI specification.
+/// Returns whether a handler was written by an installation. It was if its program is
+/// `boathook-runtime`, or if its base OCI specification is the one with the hook.
 fn is_boathook_handler(handler: &Item, inputs: &PlanInputs<'_>) -> bool {
     let get_path = |item: Option<&Item>| item.and_then(Item::as_str).map(PathBuf::from);
     let options = handler.get("options");

@@ -42,7 +42,8 @@ impl Schema {
         self.version >= 3
     }
 
-    /// Returns the keys of the nested tables that contain the handlers' settings.
+    /// Returns the keys that lead to the table with the settings of all handlers. This table
+    /// contains `default_runtime_name`, and one table for each handler in `runtimes`.
     pub(crate) fn handlers_table_path(&self) -> [&'static str; 3] {
         ["plugins", self.plugin_id, "containerd"]
     }

@@ -9,18 +9,20 @@ use crate::host::HostRoot;
 
 const LIVE_RESTORE_OPTION: &str = "--live-restore";
 
-/// The state of Docker's setting `live-restore`. Both the running daemon and the next one need the
-/// setting: a daemon without it ends the containers that it finds at its start.
+/// The state of Docker's setting `live-restore`. Containers continue to run during a restart only
+/// if the running daemon and the next daemon both have the setting. A daemon without it ends the
+/// containers that it finds at its start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LiveRestore {
     /// Containers continue to run while Docker is restarted.
     Enabled,
-    /// Neither the running daemon nor the next one has the setting.
+    /// Neither the running daemon has the setting, nor would the daemon have it after a restart.
     Disabled,
     /// The configuration file at this path has the setting, but the running daemon has not read it
     /// yet.
     NotLoaded(PathBuf),
-    /// Only the command line of the next daemon has the setting.
+    /// The command line of the daemon has the setting now, but the running daemon was started
+    /// before that. The configuration file does not have the setting.
     OnlyInOptions,
     /// The running daemon has the setting, but neither the configuration file at this path nor the
     /// command line sets it for the next daemon. Docker keeps the setting at a reload after the key

@@ -68,8 +68,8 @@ impl HostEntry {
         Self::new(self.dirs.clone(), name.into())
     }
 
-    /// Returns the entry of this entry's directory in the directory above it. Returns `None` if the
-    /// directory is the host's root.
+    /// Returns the entry of the directory that contains this file. Returns `None` if that directory
+    /// is the host's root.
     pub fn parent(&self) -> Option<Self> {
         let (dir, parents) = self.dirs.split_last()?;
         (!parents.is_empty()).then(|| Self::new(parents.to_vec(), dir.name.clone()))
@@ -96,8 +96,8 @@ impl HostEntry {
         }
     }
 
-    /// Returns the metadata of the file to which this symbolic link leads. As for links in /proc,
-    /// that file may be outside of the host's root. It is safe to read its metadata, but the file
+    /// Returns the metadata of the target of this symbolic link. A link in /proc, such as `exe`,
+    /// can lead out of the host's root. To read the metadata of its target is safe, but the target
     /// must not be opened.
     pub(crate) fn stat_target(&self) -> Result<FileStat, Error> {
         fstatat(self.dir_fd(), &*self.name, AtFlags::empty()).map_err(self.errno_to_error("read"))

@@ -14,7 +14,8 @@ use super::open_dir::OpenDir;
 use super::trust;
 use crate::error::Error;
 
-/// The requirements for the owner and the mode of each directory on a path.
+/// The requirements for the owner and the mode of the directories on a path. Where a requirement
+/// names root, the user of this process is accepted as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DirectoryPolicy {
     /// Any owner and mode is accepted, because the path is only read.
@@ -22,8 +23,8 @@ pub(super) enum DirectoryPolicy {
     /// Each directory must belong to root, and not every user may have write access to it. A group
     /// may have write access.
     Trusted,
-    /// Each directory must belong to root, and neither a group nor every user may have write access
-    /// to it.
+    /// Each directory and the file at the end of the path must belong to root. Neither a group,
+    /// other than root's and that of this process, nor every user may have write access to them.
     Private,
 }
 

@@ -68,8 +68,9 @@ pub(crate) fn add_to_list(
 /// block.
 ///
 /// # Errors
-/// Fails if the key exists and shares its line with other text, so that a new line cannot replace
-/// it.
+/// Fails if the text does not parse. Also fails if the key exists and shares its line with other
+/// text, so that a new line cannot replace it. Also fails if the table's header is the last line
+/// and has no line break.
 pub(crate) fn set_key(
     path: &Path,
     text: &str,

@@ -1,4 +1,4 @@
-//! Checks that the class index of the installation has the present content of its class files.
+//! Checks that the class index of the installation is up to date with its class files.
 
 use std::path::{Path, PathBuf};
 
@@ -10,9 +10,9 @@ use crate::command::finding::{Finding, Severity};
 /// The maximum number of class names in the finding.
 const MAX_SHOWN_NAMES: usize = 4;
 
-/// Returns a finding if the hook reads class files of the installation at each start of a
-/// container, because the class index does not have their present content. Returns no finding if
-/// Boathook is not installed.
+/// Returns a finding if the class index lacks the present content of a class file. The hook then
+/// reads this class file at each start of a container. Returns no finding if Boathook is not
+/// installed.
 pub(super) fn check_class_index(
     host_root: &Path,
     directories: &InstalledDirectories,

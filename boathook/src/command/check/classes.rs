@@ -157,8 +157,9 @@ fn check_devices(
     let inventory = &found_class.inventory;
     let to_warning = |text: String| Finding::new(Severity::Warning, subject, text);
     let mut findings: Vec<Finding> = inventory.warnings.iter().cloned().map(to_warning).collect();
-    // Devices of one resource whose values of `uniform` differ are counted as unhealthy, as in
-    // `boathook list`: a container that requests the resource could not choose among them.
+    // A class can say with `uniform` which property all devices of one resource must share. Devices
+    // whose values differ are counted as unhealthy, as in `boathook list`: a container that
+    // requests the resource could not choose among them.
     let mut offered_inventory = inventory.clone();
     offered_inventory.mark_mixed_devices_unhealthy(class);
     let devices = &offered_inventory.devices;

@@ -1,5 +1,5 @@
-//! Checks how engines are made to call the hook for containers of pods: by a CDI specification, or
-//! by a runtime handler.
+//! Checks by which means engines call the hook for containers of pods: a CDI specification or a
+//! runtime handler.
 
 use device_class::collect_by_insertion;
 use std::collections::BTreeMap;
@@ -28,8 +28,8 @@ const CDI_DELIVERY_ADVICE: &str = "containerd 2.0 and later and CRI-O bring the 
                       (docs/engines.md)";
 
 /// Returns the findings about how the hook reaches the containers of pods. On a host that is not a
-/// cluster node, checks only the specifications of `boathook cdi generate`, which are for
-/// `--device`.
+/// cluster node, checks only the specifications of `boathook cdi generate`, whose device names
+/// users give with `--device`.
 pub(super) fn check_delivery(config: &Config, directories: &InstalledDirectories) -> Vec<Finding> {
     let host_root = &config.host_root;
     // `boathook-init` writes a record of each engine that it configures into this directory.

@@ -116,8 +116,9 @@ fn check_runtime(config: &Config) -> Option<Finding> {
         .then(|| finding.with_fix("install one, or name it: [runtime] path in config.toml"))
 }
 
-/// Compares the hook's configuration with the copy of the cluster plugin's configuration, which the
-/// installation on this host contains. Returns `None` if there is no copy.
+/// Compares the hook's configuration with the configuration of the cluster's plugin. The
+/// installation on this host contains a copy of the plugin's configuration. Returns `None` if there
+/// is no copy.
 fn check_plugin_config(config: &Config, directories: &InstalledDirectories) -> Option<Finding> {
     let (plugin_config_path, hook_config_path) = (
         directories.installed_config_path(),

@@ -14,8 +14,9 @@ use crate::command::finding::{Finding, Severity};
 
 const SUBJECT: &str = "toolkit";
 
-/// Returns a finding for each program name in `[compatibility]` of a class that is installed as a
-/// link to Boathook. Invalid class files are ignored, because another check reports them.
+/// Returns a finding for each program that a class names in `[compatibility]`, if a link with this
+/// name to Boathook is installed. Invalid class files are ignored, because another check reports
+/// them.
 pub(super) fn check_toolkits(config: &Config, directories: &InstalledDirectories) -> Vec<Finding> {
     let sources = read_each_source(&config.classes).into_iter().flatten();
     let classes = sources.filter_map(|source| source.ok()?.parse().ok());

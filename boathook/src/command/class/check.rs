@@ -94,8 +94,9 @@ pub(super) fn run(
         lines_with_context = comparison.lines_with_context;
     }
     apply_strictness(arguments, &found_class.inventory, &mut findings);
-    // `default_edits` are made in each container with a device of the class. If one cannot be made,
-    // no container can start, so all devices are listed as unhealthy, as in `boathook list`.
+    // Each container with a device of the class gets `default_edits`, such as libraries. If one of
+    // these edits is impossible, no such container can start. So all devices are listed as
+    // unhealthy, as in `boathook list`.
     if let Some(reason) = default_edits.unusable_reasons().next() {
         found_class.inventory.mark_all_unhealthy(reason);
     }
@@ -133,7 +134,7 @@ pub(super) fn run(
 }
 
 /// Changes findings to errors if `--strict` or `--expect` demands it. Adds an error if the number
-/// of devices is not the one of `--expect`.
+/// of devices differs from the number that `--expect` gives.
 fn apply_strictness(
     arguments: &CheckArguments,
     inventory: &Inventory,
@@ -190,8 +191,9 @@ fn create_ownership_finding(
     Finding::new(Severity::Note, "file", text)
 }
 
-/// Looks up the devices of the class on the host, and the edits that give a container all
-/// capabilities of the class. Also returns the edits for the default capabilities only.
+/// Looks up the devices of the class on the host. Also looks up the edits of a container, such as
+/// nodes and libraries, for all capabilities of the class. The second result has the edits for the
+/// default capabilities only.
 fn look_up_devices_and_edits(
     class: &DeviceClass,
     host: &dyn HostView,
@@ -300,9 +302,9 @@ fn examine_class(
     findings
 }
 
-/// Describes the files in the directory of `pattern`, for a user whose pattern matches none of
-/// them, such as `/dev/accel has accel0, accel1`. Returns `None` for /dev, because its files belong
-/// to all devices of the host.
+/// Lists the names in the directory of `pattern`, such as `/dev/accel has accel0, accel1`. This
+/// helps a user whose pattern matches none of them. Returns `None` for /dev, because its files
+/// belong to all devices of the host.
 fn describe_other_names(pattern: &PathPattern, host: &dyn HostView) -> Option<String> {
     const MAX_NAMES: usize = 5;
     let no_attributes = Attributes::new();
@@ -333,7 +335,7 @@ fn check_plugin_mounts(class: &DeviceClass) -> Vec<Finding> {
         directories.any(|directory| Path::new(path).starts_with(directory))
     };
     let to_finding = |path: String| {
-        // The chart mounts this file for a class that names a group.
+        // The Helm chart can mount this file, and does so for a class that names a group.
         if path == GROUP_FILE_PATH {
             let text = format!(
                 "the plugin's container needs the host's {path}: the Helm chart mounts it if the \
@@ -405,8 +407,8 @@ fn print_result(
     Ok(())
 }
 
-/// Returns a line for each kind of file, such as libraries, that containers with devices of the
-/// class get. Only files that exist on the host are listed.
+/// Returns one line for each kind of file that containers of the class get, such as libraries. Only
+/// files that exist on the host are listed.
 fn list_existing_files(edits: &FoundEdits) -> Vec<String> {
     fn find_existing_names<'a, T: 'a>(
         entries: impl Iterator<Item = (&'a Presence<T>, String)>,

@@ -17,9 +17,9 @@ use serde_json::json;
 
 use crate::command::{CommandError, print_json, select_sources};
 
-/// Writes the content of host files to `directory/host.txt`: the files that the class files
-/// `class_file_paths` and the installed classes `class_names` read. If both lists are empty,
-/// records the files that all installed classes read.
+/// Writes the content of all host files that the selected classes read to `directory/host.txt`. The
+/// selected classes are the class files `class_file_paths` and the installed classes `class_names`.
+/// If both lists are empty, all installed classes are selected.
 #[expect(
     clippy::disallowed_methods,
     reason = "a new file, which no link leads to"

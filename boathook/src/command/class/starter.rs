@@ -178,10 +178,13 @@ impl Target {
         Ok(Target::Directory { path, nodes })
     }
 
-    /// Returns the text of the class file. A node of `sibling_paths` belongs to each device if its
-    /// path differs from the target's path only in the number and the text after it, or if the node
-    /// belongs to hardware with the target's ids. Every container of the class gets the other
-    /// nodes. No installed class uses a name of the class file.
+    /// Returns the text of the class file. `sibling_paths` are further device nodes that the user
+    /// named.
+    ///
+    /// A node of `sibling_paths` belongs to the device if its path differs from the target's path
+    /// only in the number and the text after it. It also belongs to the device if it is a node of
+    /// hardware with the target's ids. Every container of the class gets the other nodes. The class
+    /// file contains only names that no installed class uses.
     pub(super) fn format_class_file(
         &self,
         sibling_paths: &[String],
@@ -246,8 +249,8 @@ impl Target {
         other_paths.map(String::as_str).collect()
     }
 
-    /// Returns the target with the number in its file name that is the device's number, because a
-    /// file name may contain several numbers. `sibling_paths` show which one it is.
+    /// Selects the number in the target's file name that is the device's number. A file name may
+    /// contain several numbers, and `sibling_paths` show which of them numbers the devices.
     fn choose_number(&self, sibling_paths: &[String]) -> Self {
         match self {
             Target::Node {

@@ -49,8 +49,9 @@ pub(super) fn select_by_id_or_name(
         .ok_or_else(|| create_unknown_container(id_or_name, containers))
 }
 
-/// Returns whether the container belongs to this service of compose, as its name in each of the
-/// engine's files says. The labels of compose are not read, because an image can set them.
+/// Returns whether the container belongs to the compose service `service`. The container's name in
+/// each of the engine's files must say so. The labels of compose are not read, because an image can
+/// set them.
 fn belongs_to_service(container: &Container, service: &str, host_root: &Path) -> bool {
     let names_by_file = read_names_by_file(container, host_root);
     let has_name = |file: &NamesInFile| {

@@ -47,7 +47,8 @@ pub(in crate::command) struct EndedContainer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::command) error: Option<String>,
     /// The name of the runtime that Docker used for the container. It is `None` if the container
-    /// requests devices by `--device` or `--gpus`, because every runtime then calls the hook.
+    /// requests devices by `--device KIND=NAME` or `--gpus`, because every runtime then calls the
+    /// hook.
     #[serde(skip)]
     pub(in crate::command) runtime: Option<String>,
     /// The CDI device names that the user gave for the container (`docker run --device KIND=NAME`).
@@ -67,8 +68,9 @@ pub(in crate::command) struct EndedContainer {
 }
 
 impl EndedContainer {
-    /// Returns the earliest time at which the hook may have refused the start that set `error`. The
-    /// text has the format of the log's time stamps, and is empty if the time is unknown.
+    /// Returns the earliest possible time of the refused start that `error` reports. This is the
+    /// time of the last successful start. The text has the format of the log's time stamps, and is
+    /// empty if the time is unknown.
     pub(in crate::command) fn min_refusal_time(&self) -> &str {
         self.start_time.get(DATE_AND_TIME).unwrap_or_default()
     }
@@ -84,8 +86,8 @@ enum EndReason {
     Restarting {
         exit_code: i64,
     },
-    /// Docker's file still says that the container runs. The container may have ended at this
-    /// moment, or while Docker did not run.
+    /// Docker's file still says that the container runs, but its process has ended. It may have
+    /// ended just now, or while Docker did not run.
     Unnoticed,
     /// Docker's file still says that the container runs, as it did when the machine stopped. The
     /// machine has booted since, at `boot_time`.
@@ -247,8 +249,8 @@ impl DeviceRequest {
         self.device_ids.as_deref().unwrap_or_default()
     }
 
-    /// Returns the capabilities of all alternatives. `--gpus` and compose write only one
-    /// alternative.
+    /// Returns the capabilities of all lists in the field `capabilities`. `--gpus` and compose
+    /// write only one list.
     pub(in crate::command) fn capabilities(&self) -> impl Iterator<Item = &str> {
         let alternatives = self.capabilities.iter().flatten();
         alternatives.flatten().map(String::as_str)

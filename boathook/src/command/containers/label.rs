@@ -1,4 +1,5 @@
-//! Formats containers for messages: by the engine's name and the shortened id.
+//! Formats containers for messages. A container is shown by the name that the engine gave to it,
+//! and by its shortened id.
 
 use std::fmt;
 use std::path::Path;

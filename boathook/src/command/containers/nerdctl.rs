@@ -22,7 +22,7 @@ pub(super) struct NerdctlContainer {
 }
 
 impl NerdctlContainer {
-    /// Converts the container to an error which says that the container cannot be examined, because
+    /// Converts the container to an error for the user: the container cannot be examined, because
     /// its environment variables are unknown. The error also says what the user can do.
     pub(super) fn into_lookup_error(self) -> ContainerLookupError {
         let name = excerpt(&self.name);

@@ -15,9 +15,9 @@ use super::name::{STORAGE_LIST_FILE_NAMES, StorageContainer};
 const STORAGE_DIR_PATTERNS: [&str; 2] =
     ["var/lib/containers/storage/*", "run/containers/storage/*"];
 
-/// Returns an error which says that a container cannot be examined, because podman has created it
-/// but never started it, so that it has no bundle. Returns `None` unless exactly one such container
-/// has the name `id_or_name` or an id that begins with it.
+/// Returns an error that explains a container which podman has created but never started. Such a
+/// container has no bundle, so it cannot be examined. Returns `None` unless exactly one such
+/// container has the name `id_or_name` or an id that begins with it.
 pub(super) fn explain_unstarted_container(
     id_or_name: &str,
     host_root: &Path,

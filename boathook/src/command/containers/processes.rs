@@ -148,8 +148,9 @@ fn find_program_name(pid: i32) -> Option<String> {
         stat_device_and_inode(&path).ok()
     };
     let name = path.file_name()?.to_str()?;
-    // An upgrade of an engine replaces the programs of monitors that run. A process that sees the
-    // same mounts as this one executes a file of the host, also if the file was removed.
+    // An engine's upgrade removes the program files of running monitors, and the kernel then marks
+    // their paths as deleted. Such a process executes a file of the host if it is in the mount
+    // namespace of this process.
     if let Some(removed_name) = name.strip_suffix(REMOVED_SUFFIX) {
         return has_own_mount_namespace(pid).then(|| removed_name.to_owned());
     }

@@ -8,7 +8,7 @@ use crate::command::launcher::Launcher;
 
 /// Returns a finding for each Linux capability that programs may need but the container may not
 /// have. None of these findings is a fault, because not every program needs the capability. The
-/// advice depends on `launchers`, which may have started the container.
+/// advice depends on `launchers`, the programs that may have started the container.
 pub(super) fn examine_capabilities(plan: &InjectionPlan, launchers: &[Launcher]) -> Vec<Finding> {
     let needs = plan.needs.iter();
     needs

@@ -15,8 +15,8 @@ use runtime_config::program_directories;
 
 use crate::command::containers::DeviceRequest;
 
-/// The maximum number of indices in a variable such as `DUMMY_VISIBLE_DEVICES=0,1,2`, which Docker
-/// sets for a request with a number of devices.
+/// The maximum number of indices in a variable such as `DUMMY_VISIBLE_DEVICES=0,1,2`. Docker sets
+/// such a variable for a request that says only how many devices it needs.
 const MAX_INDEX_COUNT: i64 = 4096;
 
 /// A device request and the classes that may fulfil it. The search for these classes reads all
@@ -51,8 +51,8 @@ pub(in crate::command) fn list_variables(requests: &[ExaminedDeviceRequest<'_>])
     variables.collect()
 }
 
-/// Returns the variables of `class` that Docker sets because of `request`: the one with the
-/// devices, and the one with the capabilities of the class.
+/// Returns the variables of `class` that Docker sets because of `request`. One variable lists the
+/// devices, and the other one lists the capabilities of the class.
 fn list_class_variables(request: &DeviceRequest, class: &DeviceClass) -> Vec<String> {
     let devices = match (request.device_ids(), request.count) {
         (ids @ [_, ..], _) => Some(ids.join(",")),
@@ -67,8 +67,8 @@ fn list_class_variables(request: &DeviceRequest, class: &DeviceClass) -> Vec<Str
     };
     let class_request = &class.spec.request;
     let devices = devices.map(|devices| format!("{}={devices}", class_request.env));
-    // Docker adds capabilities such as `gpu`, by which it chooses the driver, to a request. They
-    // are not capabilities of the class, so they are left out.
+    // Docker adds capabilities such as `gpu` to a request, and chooses the driver by them. They are
+    // no capabilities of the class, so they are left out.
     let class_capabilities = class.spec.capabilities();
     let is_of_class = |capability: &&str| {
         let mut class_capabilities = class_capabilities.iter();
@@ -131,9 +131,10 @@ impl Candidate {
 }
 
 /// Returns the classes whose vendor's driver Docker may choose for the request, sorted by the names
-/// of the drivers and of the classes. Several classes are reduced to those with a preferred
-/// property, in this order: the request names the driver, the driver's program is a link to
-/// Boathook, the host has devices of the class, the class extends no other class.
+/// of the drivers and of the classes. Several classes are reduced by four properties, one after the
+/// other. First, the request names the driver. Second, the driver's program is a link to Boathook.
+/// Third, the host has devices of the class. Fourth, the class extends no other class. A property
+/// that no class has is skipped.
 fn find_candidates(request: &DeviceRequest, config: &Config) -> Vec<Candidate> {
     let sources = load::read_each_source(&config.classes)
         .into_iter()

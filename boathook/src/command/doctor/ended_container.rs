@@ -131,7 +131,8 @@ fn examine_variables(
     }
     let other_drivers = device_requests::describe_other_drivers(requests);
     findings.extend(other_drivers.map(|text| Finding::new(Severity::Note, "request", text)));
-    // Docker appends the variables, and the last value of a variable counts.
+    // Docker appends the variables of device requests to those of the container. If a variable
+    // occurs twice, the last value counts.
     let variables = [&*ended_container.env, &requested_variables].concat();
     match ContainerSpec::read(container, &variables, &config.host_root) {
         Ok(spec) => findings.extend(examine_spec(container, &spec, is_verbose, config)),
@@ -143,8 +144,8 @@ fn examine_variables(
     findings
 }
 
-/// Returns the reason for which a program of Boathook refused the container `container_id`. The
-/// engine's error message `error` contains it after `container ID: `.
+/// Returns the reason why a program of Boathook refused the container `container_id`. The engine's
+/// error message `error` contains this reason after `container ID: `.
 fn find_refusal(error: &str, container_id: &str) -> Option<String> {
     let (_, message) = error.split_once(&format!("container {container_id}: "))?;
     let reason = message.lines().next()?.trim();

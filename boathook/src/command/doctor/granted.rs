@@ -40,7 +40,8 @@ pub(super) fn examine_grants(
             .iter()
             .any(|step| step.owners.iter().any(|owner| owner.is_class(&grant.class)));
         let awaited_findings: Vec<Finding> = examine_awaited_devices(grant).collect();
-        // A request with `?` asks for the device also after it was unplugged.
+        // A request that ends with `?` stays valid when its device is unplugged. The container then
+        // waits for the device again.
         let may_wait = !awaited_findings.is_empty() || !grant.fulfilled_requests.is_empty();
         if may_wait && !grant.has_host_devices {
             follower_finding = missing_follower::find_missing_follower(config);
@@ -94,8 +95,8 @@ pub(super) fn examine_grants(
     findings
 }
 
-/// Returns a finding for each device that the container waits for. It is a warning if the host has a
-/// device with a similar name, because the name in the request is then probably mistyped.
+/// Returns a finding for each device for which the container waits. The finding is a warning if the
+/// host has a device with a similar name. The name in the request is then probably mistyped.
 fn examine_awaited_devices(grant: &Grant) -> impl Iterator<Item = Finding> {
     let class = &grant.class;
     grant

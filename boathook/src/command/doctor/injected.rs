@@ -9,8 +9,8 @@ const SUBJECT: &str = "mounts";
 /// The maximum number of missing files and device nodes that one finding lists.
 const MAX_SHOWN_FILES: usize = 8;
 
-/// Returns a finding that lists the files and device nodes of the plan that are missing in the
-/// container. If none is missing, the finding has the text `text_if_complete`.
+/// Returns a finding with the files and device nodes of the plan that the container lacks. If none
+/// is missing, the finding has the text `text_if_complete`.
 pub(super) fn create_missing_files_finding(
     lookup_result: Result<Vec<String>, String>,
     text_if_complete: &str,
@@ -34,8 +34,8 @@ pub(super) fn create_missing_files_finding(
     .with_fix(fix)
 }
 
-/// Returns a warning about files that masked paths of config.json hide. The finding is not a fault,
-/// because the devices may work without these files.
+/// Returns a warning about files that the container lacks because masked paths of config.json hide
+/// them. The finding is not a fault, because the devices may work without these files.
 pub(super) fn create_masked_files_finding(missing_files: &[String]) -> Finding {
     Finding::new(
         Severity::Warning,

@@ -23,8 +23,8 @@ pub(super) fn report_logged_messages(container_id: &str, config: &Config) -> Vec
     }
 }
 
-/// Returns what the log contains about the container `id_or_name`, which does not exist: the
-/// messages with this id or, if there are none, the refusals that may be of the container.
+/// Returns the log's messages about the container `id_or_name`, which does not exist. If no message
+/// has this id, returns the refusals that may concern the container.
 pub(super) fn report_messages_of_unknown_name(id_or_name: &str, config: &Config) -> Vec<Finding> {
     let lines = match log::read_node_log(&config.host_root) {
         Ok(lines) => lines,
@@ -39,7 +39,7 @@ pub(super) fn report_messages_of_unknown_name(id_or_name: &str, config: &Config)
     }
 }
 
-/// Returns the latest refusals in the log that may be of the container `id_or_name`. A refused
+/// Returns the latest refusals in the log that may concern the container `id_or_name`. A refused
 /// container may leave no other trace on the host, and the log contains its id but not its name. So
 /// only refusals of containers that no longer exist are returned. If some of their ids begin with
 /// `id_or_name`, only those are returned.
@@ -101,8 +101,8 @@ impl fmt::Display for Refusal<'_> {
     }
 }
 
-/// Returns the reason for which the container `container_id` was refused the last time, unless that
-/// was before `min_time`, a time stamp in the log's format.
+/// Returns the reason why the container `container_id` was refused the last time. Returns `None` if
+/// this refusal is older than `min_time`, a time stamp in the log's format.
 pub(super) fn find_last_refusal(
     container_id: &str,
     min_time: &str,
@@ -114,7 +114,7 @@ pub(super) fn find_last_refusal(
     (refusal.timestamp >= min_time).then(|| refusal.reason.to_owned())
 }
 
-/// Returns a finding for each of the latest of `lines` that are about the container.
+/// Returns a finding for each of the latest lines in `lines` about the container, at most five.
 fn select_messages(mut lines: Vec<String>, container_id: &str, config: &Config) -> Vec<Finding> {
     const MAX_MESSAGES: usize = 5;
     lines.retain(|line| contains_container_id(line, container_id));

@@ -271,8 +271,8 @@ fn examine_spec(
         && (!plan.steps.is_empty()
             || plan.has_awaited_devices()
             || plan.grants.iter().any(has_devices));
-    // The plan of a container that only waits for devices contains no files, but the hook must
-    // record the awaited devices. In this case, the absence of missing files does not prove that
+    // A container that only waits for devices gets no files at its start, but the hook must record
+    // its requests. So for such a container, the fact that no file is missing does not prove that
     // the hook was called.
     let is_complete = has_all_files && !(plan.steps.is_empty() && plan.has_awaited_devices());
     if needs_hook && let Some(ended_container) = &container.ended {

@@ -205,8 +205,9 @@ fn explain_missing_request(
     vec![Finding::new_fault(ExitCode::NoRequest, SUBJECT, text).with_fix(fix)]
 }
 
-/// Returns whether the user probably wants a device of this class: the class replaces a vendor's
-/// runtime that has the name `runtime_name`, or the image sets a variable with the vendor's prefix.
+/// Returns whether the user probably wants a device of this class. This is the case if the class
+/// replaces the vendor's runtime with the name `runtime_name`, or if the image sets a variable with
+/// the vendor's prefix.
 fn is_related_to_container(
     class: &DeviceClass,
     spec: &ContainerSpec,

@@ -24,9 +24,9 @@ use crate::command::launcher::Launcher;
 /// device nodes of the host, so it can have many stale ones.
 const MAX_REPORTED_NODES: usize = 8;
 
-/// Returns a finding for each stale device node. Leaves out nodes that a CDI specification with the
-/// hook added, because the hook replaces them when they are stale, and nodes that the hook covers
-/// with the node of a requested device.
+/// Returns a finding for each stale device node. Returns nothing if a CDI specification with the
+/// hook gave devices to the container, because the hook replaces stale nodes of the specification.
+/// Leaves out nodes over which the hook places the node of a requested device.
 pub(super) fn examine_stale_nodes(
     spec: &ContainerSpec,
     known_classes: &[DeviceClass],
@@ -203,8 +203,9 @@ pub(super) fn describe_alternative(path: &Path, config: &Config) -> String {
     }
 }
 
-/// Describes how a user can request the device by a class instead of the option `--device`. The
-/// class has a device node with a similar path, or is the only one that would find such a node.
+/// Describes how a user can request the device by a class instead of the option `--device`. A class
+/// is suggested if one of its devices has a node with a similar path. Otherwise, a class is
+/// suggested if its path pattern is the only one that matches the node's name.
 fn describe_class_alternative(
     path: &Path,
     known_classes: &[DeviceClass],

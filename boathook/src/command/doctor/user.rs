@@ -146,9 +146,9 @@ fn describe_access_fix(has_user_namespace: bool, gid: u32, launcher: Launcher) -
     )
 }
 
-/// Returns the container's device nodes that the plan contains or allows. The plan has no steps for
-/// nodes that the engine adds because of a CDI specification, so these are found by their device
-/// rules.
+/// Returns the device nodes that the plan creates in the container, and those to which it only
+/// allows access. The engine adds nodes of the second kind because of a CDI specification, so they
+/// are found by their device rules.
 fn list_device_nodes<'a>(
     plan: &'a InjectionPlan,
     spec_nodes: &'a [SpecNode],

@@ -24,8 +24,8 @@ pub(super) use watch::watch;
 
 pub(super) struct ListOptions<'a> {
     pub(super) class_names: &'a [ClassName],
-    /// True if the user gave `--all`: lists all classes, including those that are omitted by
-    /// default.
+    /// True if the output contains all classes, including those that are left out by default
+    /// (`--all`).
     pub(super) include_all_classes: bool,
     /// True if the output contains only devices that a container holds (`--used`).
     pub(super) only_held_devices: bool,
@@ -44,8 +44,9 @@ impl ListOptions<'_> {
 }
 
 /// Prints the devices of the classes that the user named. If the user named none, prints the
-/// enabled classes on a cluster node, and all classes on any other host. Prints an error message
-/// for an invalid class file, and continues with the other classes.
+/// enabled classes on a cluster node. On any other host, prints all classes except those of virtual
+/// devices that are not enabled. Logs an error for an invalid class file, and continues with the
+/// other classes.
 pub(super) fn run(
     options: &ListOptions<'_>,
     holders: Option<&Holders>,
@@ -141,8 +142,8 @@ fn print_scan(
         let reason = reason.as_deref().unwrap_or_default();
         style.write_paragraph(out, &format!("{id} is unhealthy: {reason}"))?;
     }
-    // A container with some of a machine's devices lacks the others on purpose, so they are not
-    // listed by default.
+    // If Boathook runs in a container, the container may lack some of the machine's devices on
+    // purpose. So such devices are not listed by default.
     if has_named_classes || options.include_empty_classes {
         for text in &scan.inaccessible_devices {
             style.write_paragraph(out, text)?;

@@ -17,9 +17,9 @@ use crate::command::{CommandError, select_sources};
 
 /// The classes that a user selected for `boathook list`.
 pub(super) struct ClassSelection<'a> {
-    /// The names of the selected classes. If this list is empty, the default classes are selected:
-    /// on a cluster node the enabled classes, on any other host all except those of virtual
-    /// devices.
+    /// The names of the selected classes. If this list is empty, the default classes are selected.
+    /// On a cluster node, these are the enabled classes. On any other host, these are all classes
+    /// except those of virtual devices that are not enabled.
     pub(super) class_names: &'a [ClassName],
     /// True if all classes are selected, including those that are not listed by default.
     pub(super) include_all_classes: bool,
@@ -180,9 +180,9 @@ impl Scan {
     }
 }
 
-/// Returns whether the class is listed if the user names no class. On a cluster node, the enabled
-/// classes are listed, which are offered to pods. On any other host, all classes are listed except
-/// those of virtual devices, because every host has virtual devices.
+/// Returns whether the class is listed if the user names no class. An enabled class, which is
+/// offered to pods, is always listed. On a host that is not a cluster node, the other classes are
+/// listed too. Only those of virtual devices are left out, because every host has virtual devices.
 fn is_listed_by_default(class: &DeviceClass, is_cluster_node: bool) -> bool {
     let mut sources = class.spec.discover.iter();
     class.spec.is_enabled

@@ -41,7 +41,8 @@ use crate::live::reconcile::HostSnapshot;
 /// The file that contains the sequence number of the kernel's last uevent.
 const UEVENT_SEQNUM_PATH: &str = "/sys/kernel/uevent_seqnum";
 
-/// A change of a container's devices. It determines which messages are sent.
+/// The way in which a container's devices changed. It determines which uevents the programs of the
+/// container get.
 #[derive(Clone, Copy)]
 pub(crate) enum DeviceChange {
     Unchanged,
@@ -54,8 +55,8 @@ pub(crate) enum DeviceChange {
 
 pub(crate) type ChangedContainer<'r> = (&'r AttachmentRecord, DeviceChange);
 
-/// The uevents about one device: those whose device node exists in the container, and those whose
-/// device node does not.
+/// The announcements of the nodes of one device. They are split by whether the container has the
+/// node now.
 #[derive(Serialize, Deserialize)]
 struct DeviceAnnouncements {
     announcements_with_node: BTreeSet<Announcement>,
@@ -83,8 +84,8 @@ struct NetworkNamespace {
 }
 
 /// Announces devices that were attached to a container or detached from it. `device_record` is the
-/// attachment record of the container, reduced to these devices. The caller must not hold the lock
-/// of the container.
+/// attachment record of the container, reduced to these devices. The caller must not hold the
+/// container's lock, because a child process takes it here.
 pub(crate) fn announce_devices(
     device_record: &AttachmentRecord,
     change: DeviceChange,
@@ -94,7 +95,8 @@ pub(crate) fn announce_devices(
     announce_changes(&[(device_record, change)], &snapshot, config);
 }
 
-/// Announces the changed devices of containers whose classes have `announce = true`.
+/// Announces changed devices to the programs of containers. A device is announced only if its class
+/// has `announce = true`.
 ///
 /// For each container, a child process looks for the device nodes. Then, for each network
 /// namespace, a child process sends the messages. So a hanging container delays only the messages
@@ -159,8 +161,8 @@ pub(crate) fn announce_changes(
     }
 }
 
-/// Calls `work` once for each value, each time in a child process. Returns the errors by the keys
-/// of the values. All child processes run at the same time, so each of them has the whole
+/// Calls `work` for each value in a child process of its own. Returns only the errors, each with
+/// the key of its value. All child processes run at the same time, so each of them has the whole
 /// `time_limit`.
 fn run_in_children<K: Ord, T>(
     values: &BTreeMap<K, T>,
@@ -188,8 +190,8 @@ fn run_in_children<K: Ord, T>(
     errors
 }
 
-/// Starts a child process that looks for the announced device nodes in a container. The child
-/// process returns [`AnnouncedNodes`] as JSON, or an empty text after an error.
+/// Starts a child process that checks which of the announced device nodes a container has. The
+/// child process returns [`AnnouncedNodes`] as JSON, or an empty text after an error.
 fn start_node_search(
     (record, change): ChangedContainer<'_>,
     snapshot: &HostSnapshot,
@@ -312,7 +314,7 @@ fn send_messages(
 }
 
 /// Writes the announcements to the container's record file. Does not write the other fields of the
-/// record, because another process may have detached devices from the file without the lock.
+/// record: another process may have removed detached devices from the file without the lock.
 fn save_announcements(locked_container: &LockedContainer) -> io::Result<()> {
     let announcements = &locked_container.record.announcements;
     let set_announced =
@@ -323,8 +325,8 @@ fn save_announcements(locked_container: &LockedContainer) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the messages that must be sent now. The programs have received `previous_announcements`,
-/// and must know `current_announcements`.
+/// Compares the announcements that the programs have already received with the current ones.
+/// Returns the messages that report the difference.
 fn diff_announcements(
     previous_announcements: &BTreeSet<Announcement>,
     current_announcements: &BTreeSet<Announcement>,
@@ -356,8 +358,8 @@ impl NetworkNamespace {
     /// Opens the network namespace of a container. Returns the inode number of the namespace, the
     /// namespace with its messages, and the locked container.
     ///
-    /// The record of the locked container already has the announcements as they will be after the
-    /// messages are sent.
+    /// The record of the returned container already contains the new announcements. The caller
+    /// saves the record after it has sent the messages.
     fn open(
         record: &AttachmentRecord,
         change: DeviceChange,
@@ -374,7 +376,8 @@ impl NetworkNamespace {
             } = device_announcements;
             let earlier_announcements = match change {
                 // The record no longer has the detached device or its announcements. So all nodes
-                // of the device are treated as announced.
+                // of the device are treated as announced. Each node that the container has lost
+                // then gets a `remove` message.
                 DeviceChange::Detached => {
                     Some(announcements_with_node | announcements_without_node)
                 }

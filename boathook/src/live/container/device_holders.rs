@@ -94,8 +94,8 @@ pub(crate) fn find_device_holders(
     })
 }
 
-/// Returns the holders of the devices `numbers` in one process. Each device is returned once, with
-/// the first descriptor or mapping that was found.
+/// Returns one holder for each of the devices `numbers` that the process has open or mapped. The
+/// holder names the first descriptor or mapping that was found.
 fn find_process_holders(pid: i32, numbers: &[DeviceNumber]) -> Vec<DeviceHolder> {
     let directory = PathBuf::from(format!("/proc/{pid}"));
     let mut holders: Vec<DeviceHolder> = Vec::new();
@@ -138,8 +138,8 @@ fn list_entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     entries.map(|entry| entry.path())
 }
 
-/// Reports whether `link`, which is the link in `/proc` of a descriptor or a mapping, leads to the
-/// device.
+/// Reports whether a link leads to the device. `link` is an entry of a directory `fd` (open
+/// descriptors) or `map_files` (mapped files) of a process in `/proc`.
 fn is_link_to_device(link: &Path, device: DeviceNumber) -> bool {
     let path = CString::new(link.as_os_str().as_bytes());
     let Some((kind, number)) = path.ok().and_then(|path| stat_kind_and_device(&path).ok()) else {

@@ -39,8 +39,9 @@ pub(crate) fn check_hidden_program(
     }
 }
 
-/// Reports whether the hook injected no devices when the container was started. The result depends
-/// on the container's request only, because the host may have other devices now.
+/// Reports whether the hook injected no devices when the container was started. This follows from
+/// the container's requests alone. The host's devices are not considered, because they may have
+/// changed since.
 pub(crate) fn requests_nothing_at_start(bundle: &Bundle, config: &Config) -> bool {
     // `bundle` may contain requests for devices that were attached later. `start_bundle` contains
     // only the requests from the start of the container.
@@ -72,9 +73,9 @@ impl LockedContainer {
         }
     }
 
-    /// Reports whether neither the record nor the specification has a valid rule for the device of
-    /// `rule`. A revoked rule of the specification is not valid. `is_in_spec` is true if the
-    /// specification allows the device.
+    /// Reports whether the container lacks a rule for the device of `rule`, according to its record
+    /// and its specification. `is_in_spec` is true if the specification allows the device. A rule
+    /// of the specification does not count if it was revoked later.
     pub(crate) fn lacks_rule(&self, rule: &DeviceRule, is_in_spec: bool) -> bool {
         let has_rule_for_device = |rules: &[RecordedRule]| {
             rules

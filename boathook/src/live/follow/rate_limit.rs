@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 /// The average time between two permitted runs. After a burst, runs are at least this far apart.
 const RUN_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The time for which unused runs accumulate. At most `BURST_WINDOW / RUN_INTERVAL` runs, which is
-/// ten, may follow each other without a pause.
+/// The time for which unused runs are saved up. So at most `BURST_WINDOW / RUN_INTERVAL` runs,
+/// which is ten, may follow each other without a pause.
 const BURST_WINDOW: Duration = Duration::from_secs(5);
 
 /// A rate limit that permits ten runs at once, and two per second after that.

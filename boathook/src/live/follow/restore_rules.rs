@@ -1,10 +1,10 @@
-//! Restores the device rules that an update of a container has removed. At each update crun, unlike
-//! runc, sets only the rules of the engine's specification, so the rules that the hook or `attach`
-//! added are lost.
+//! Restores the device rules that a container has lost because its resource limits were updated. At
+//! each such update crun, unlike runc, sets only the rules of the engine's specification. The rules
+//! that the hook or `attach` added are lost.
 //!
-//! On cgroup v1, the file to which the update writes rules is watched. On cgroup v2, the rules are
-//! a program, whose replacement causes no event. But runtimes then write limits to other files of
-//! the cgroup, so these files are watched.
+//! On cgroup v1, inotify watches the file to which the runtime writes rules. On cgroup v2, the
+//! rules are a program, and the replacement of a program causes no inotify event. But runtimes also
+//! write limits to other files of the cgroup at each update, so these files are watched.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -40,7 +40,7 @@ pub(super) struct CgroupWatch {
     ids_by_watch: BTreeMap<WatchDescriptor, String>,
 }
 
-/// The ids of the containers that inotify events are about.
+/// The ids of the containers to which a batch of inotify events belongs.
 #[derive(Default)]
 pub(super) struct ReportedContainers {
     /// The containers that have a new record. Their cgroups are not watched yet.
@@ -120,8 +120,9 @@ impl CgroupWatch {
             for event in events {
                 if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
                     // The kernel has dropped events, so any container may be new or updated. All
-                    // watched containers are reported here. The directory will be watched again,
-                    // which reports all records.
+                    // watched containers are reported here. The watch of the record directory is
+                    // reset: the caller sets it again, and then treats all recorded containers as
+                    // new.
                     reported_containers
                         .updated_ids
                         .extend(self.ids_by_watch.values().cloned());
@@ -177,8 +178,8 @@ pub(super) fn restore_rules(ids: &BTreeSet<String>, config: &Config) -> BTreeMap
     errors_by_id.collect()
 }
 
-/// Restores the rules of one container and logs what was done. The log messages contain names of
-/// containers, which are read when the container is no longer locked.
+/// Restores the rules of one container and logs the changes. The messages are logged after the lock
+/// of the container is released, because the logger looks up the names of containers.
 fn restore_container_rules(
     record: &AttachmentRecord,
     config: &Config,
@@ -250,10 +251,11 @@ fn restore_with_lock(
     Ok(())
 }
 
-/// Returns the revoked rules of the specification that the cgroup allows again. This happens when
-/// the runtime updates the container, because it sets all rules of the specification.
+/// Returns the rules of the specification that were revoked, but that the cgroup allows again. This
+/// happens when the runtime updates the container, because it sets all rules of the specification.
 ///
-/// If the kernel hides the cgroup's program, returns all revoked rules.
+/// If the kernel hides the cgroup's program, the program cannot be checked. Then all revoked rules
+/// are treated as allowed again.
 fn find_reallowed_rules(
     record: &AttachmentRecord,
     cgroup: &DeviceCgroup,
@@ -292,9 +294,9 @@ fn find_reallowed_rules(
 }
 
 /// Returns the record without stale rules. A rule is stale if the host does not have its device, or
-/// if its device has another number now: another device may have the previous number.
+/// if its device has another number now. Another device may have the previous number.
 ///
-/// Rules without owners are not removed.
+/// A rule without owners is kept, because it is not known which device needs it.
 fn remove_stale_rules(
     record: AttachmentRecord,
     bundle: &mut Bundle,

@@ -42,7 +42,8 @@ pub(super) struct ContainerState {
     /// The start time of the first process. It distinguishes this container from one that was
     /// started later with the same id.
     pub(super) start_time: u64,
-    /// The followed devices of the container, each as the record has it and as the host has it now.
+    /// The container's devices that `boathook follow` tracks, each with the device on the host now.
+    /// `None` means that the host does not have the device.
     pub(super) followed_devices: Vec<(DeviceRef, Option<PresentDevice>)>,
     /// The device nodes that belong to a whole class, and not to one of its devices.
     pub(super) class_nodes: Vec<PresentNode>,
@@ -50,12 +51,14 @@ pub(super) struct ContainerState {
     /// `announce = true`.
     pub(super) announcements: Vec<Option<Vec<Announcement>>>,
     pub(super) removed_devices: RemovedDevices,
-    /// The recorded rules before the change. Another process may revoke a rule during the change.
-    /// If the device is back at the next pass, only this list shows that the rule is missing.
+    /// The recorded rules before the change. If another process revokes a rule during the change,
+    /// this list is different in the next pass. Without the list, a device that is back by then
+    /// would look unchanged.
     pub(super) rules: Vec<RecordedRule>,
 }
 
-/// The keyed hash of a [`ContainerState`]. Containers cannot know the key.
+/// The keyed hash of a [`ContainerState`]. The key is random, so that no container can cause two
+/// states with the same hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StateDigest(u64);
 

@@ -245,7 +245,7 @@ impl UpdatePass<'_> {
     }
 
     /// Stores the answer of the child process that changed one container. Returns the container and
-    /// its change. Returns `None` after an error, or if the devices have changed again.
+    /// its change. Returns `None` after an error, or if the container must be examined again.
     fn apply_answer<'r>(
         &mut self,
         record: &'r AttachmentRecord,
@@ -299,7 +299,8 @@ impl UpdatePass<'_> {
             log::warning(&format!("container {id}: {error}"));
         }
         self.state.digests.remove(id);
-        // An error of another kind shows that the container is no longer being started.
+        // A container that is still being started has the outcome `Starting`, and not an error. So
+        // after an error, it no longer counts as starting.
         if let Some(attempts) = self.state.start_attempts.get_mut(id) {
             *attempts = MAX_START_ATTEMPTS;
         }
@@ -335,8 +336,9 @@ fn to_container_state(
     }
 }
 
-/// Replaces the followed devices of one container and removes the nodes of removed devices.
-/// `may_be_starting` is true if the container may still be in its start.
+/// Replaces the followed devices of one container and removes the nodes of removed devices. If
+/// `may_be_starting` is true, it is no error that the first process does not have the container's
+/// root yet.
 fn change_container(
     record: &AttachmentRecord,
     followed_devices: &[FollowedDevice<'_>],

@@ -1,5 +1,5 @@
-//! Adds awaited devices to attachment records when they have arrived on the host. This module
-//! changes no container.
+//! Adds devices to attachment records when they arrive on the host. Containers requested these
+//! devices before the host had them. This module changes only records, and no container.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,8 @@ use crate::live::reconcile::HostSnapshot;
 /// gets a new id each time it is plugged in.
 const MAX_RECORDED_DEVICES: usize = 256;
 
-/// Returns a copy of `record` with the awaited devices that the host has now.
+/// Returns a copy of `record` with the devices that the container requested earlier and that the
+/// host has now.
 pub(crate) fn copy_with_arrived_devices(
     record: &AttachmentRecord,
     snapshot: &HostSnapshot,
@@ -32,8 +33,8 @@ pub(crate) fn copy_with_arrived_devices(
     new_record
 }
 
-/// Adds to a record the awaited devices that the host has now, if the container may still
-/// request them. Returns whether the record was changed.
+/// Adds to a record the devices that the container requested earlier and that the host has now, if
+/// the container may still request them. Returns whether the record was changed.
 pub(crate) fn add_arrived_devices(
     record: &mut AttachmentRecord,
     bundle: &Bundle,
@@ -56,8 +57,8 @@ pub(crate) fn add_arrived_devices(
             continue;
         };
         let mut new_record = record.clone();
-        // The container's own request must still authorize the container, as it did at the
-        // container's start.
+        // A variable of the container must still be sufficient to get the class's devices, as at
+        // the container's start. The trust settings may have changed since.
         if add_devices_of_request(&mut new_record, &request, snapshot)
             && planner::may_request(&class.class, bundle, config)?
         {
@@ -68,7 +69,7 @@ pub(crate) fn add_arrived_devices(
     Ok(is_changed)
 }
 
-/// Splits the entry of a device in `record` if the recorded name of the device now leads to another
+/// Splits the entry of a device in `record` into two, if its recorded name now leads to another
 /// device or to none. Returns whether the record was changed.
 ///
 /// A container may have requested one device by several names, of which its record has only one. If
@@ -154,11 +155,11 @@ fn list_request_classes(record: &AttachmentRecord) -> BTreeSet<ClassName> {
     requests.map(|request| request.class.clone()).collect()
 }
 
-/// Adds the devices of an awaited request that the host has now. Returns whether the record was
-/// changed.
+/// Adds to the record the devices that an awaited request selects on the host now. Returns whether
+/// the record was changed.
 ///
-/// If the request is for a single device, the request gets the id of this device. The request is
-/// resolved again later, because another device may have the requested name then.
+/// A request for a single device stores the id of this device. The request stays in the record and
+/// is resolved again later, because another device may have the requested name then.
 fn add_devices_of_request(
     record: &mut AttachmentRecord,
     awaited_request: &AwaitedRequest,
@@ -184,8 +185,9 @@ fn add_devices_of_request(
             .or_else(|| record.devices.iter().position(is_arrived_device));
         let recorded_id =
             if let Some(recorded_device) = index.map(|index| &mut record.devices[index]) {
-                // The record already has this device. If the device is new for this request, the
-                // container requested the device by another name as well.
+                // The record already has this device. If the request selects it for the first time,
+                // the container has requested the device by a second name. Then the node paths of
+                // this name are added.
                 if !awaited_request.requests_all_devices()
                     && !awaited_request.has_device(recorded_device)
                 {
@@ -217,9 +219,9 @@ fn add_devices_of_request(
     is_changed
 }
 
-/// Reports whether the device of a request is recognized by its id, and `arrived_device` is another
-/// one. This is the case if the request names a node whose name is not stable, such as
-/// `/dev/ttyUSB0`. The next device with this node is not the requested one.
+/// Reports whether a request already has a device that only its id identifies, so that
+/// `arrived_device` is a different device. This is the case if the request names a node whose name
+/// is not stable, such as `/dev/ttyUSB0`. The next device with this node is not the requested one.
 fn is_known_by_id(
     request: &AwaitedRequest,
     arrived_device: &ContainerDevice,

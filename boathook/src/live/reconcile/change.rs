@@ -28,13 +28,14 @@ pub(crate) struct ContainerChange<'a> {
     pub(crate) stale_content: &'a AttachmentRecord,
     /// The rules that are not revoked, even if `stale_content` has rules for their devices.
     pub(crate) preserved_rules: &'a [DeviceRule],
-    /// The plan, which contains only the injection steps whose results the container does not have
-    /// yet.
+    /// The plan without the steps whose node, file or rule the container already has.
     pub(crate) plan: &'a InjectionPlan,
     /// All rules that the container has after the change. If the kernel hides the container's
     /// device program, the program is generated again from these rules.
     pub(crate) final_rules: &'a [DeviceRule],
     /// The injection steps for all devices and classes that the container has after the change.
+    /// Their owners are recorded as additional owners of the rules and files that the container
+    /// already has.
     pub(crate) final_steps: &'a [InjectionStep],
     /// The devices that are added to the container's record.
     pub(crate) devices: Vec<ContainerDevice>,
@@ -92,8 +93,9 @@ impl LockedContainer {
         let mut remaining_record = self.record.clone();
         let has_rules = !final_rules.is_empty() || !stale_content.rules.is_empty();
         let is_program_hidden = has_rules && self.has_hidden_program(config)?;
-        // The record must say whether the container was started without an injection. This is
-        // determined now, because the kernel may hide the device program later.
+        // The record must say whether the container was started without an injection, because all
+        // its rules are then known. This is determined now, because the kernel may hide the device
+        // program later.
         remaining_record.was_started_without_injection |= has_rules
             && !remaining_record.has_all_rules
             && (is_program_hidden
@@ -237,8 +239,8 @@ impl LockedContainer {
         }
     }
 
-    /// Removes from a plan the steps whose results the container already has. `devices` are the
-    /// devices that are being attached.
+    /// Removes from a plan each step whose node, file or rule the container already has. `devices`
+    /// are the devices that are being attached.
     ///
     /// The rules and files of `stale_content` are treated as missing, because they will be removed
     /// first.

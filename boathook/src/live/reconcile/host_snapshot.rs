@@ -1,5 +1,6 @@
-//! A snapshot of the host: the followed classes, which `boathook follow` tracks, and their devices.
-//! All containers are compared with it. This module does not read any container.
+//! A snapshot of the host: the classes that `boathook follow` tracks (`follow = true`), and their
+//! devices. All containers are compared with the same snapshot. This module does not read any
+//! container.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,7 +20,7 @@ use hook::planner::{self, ScannedClass};
 use injection_plan::request::{DeviceList, Selection};
 use serde::{Deserialize, Serialize};
 
-/// A device of a container that `boathook follow` tracks, because its class is followed.
+/// A device of a container that `boathook follow` tracks, because its class has `follow = true`.
 #[derive(Clone, PartialEq)]
 pub(crate) struct FollowedDevice<'d> {
     pub(crate) device: &'d ContainerDevice,
@@ -64,8 +65,8 @@ struct RequestedNames<'r> {
     paths: BTreeSet<&'r Path>,
 }
 
-/// The classes of all containers' devices, as they were on the host at one moment: the followed
-/// classes with their devices, and the classes that are not followed.
+/// The classes of all containers' devices, as they were on the host at one moment. The snapshot has
+/// the devices only of classes with `follow = true`, which are the followed classes.
 #[derive(Default)]
 pub(crate) struct HostSnapshot {
     followed_classes: BTreeMap<ClassName, ScannedClass>,
@@ -166,7 +167,7 @@ impl HostSnapshot {
         Some(find_present_device(class, device)?.id)
     }
 
-    /// Reports whether an awaited request now selects the device with the id `id` on the host.
+    /// Reports whether a request that waits for a device selects the device `id` of the host now.
     pub(crate) fn is_fulfilled_by(&self, request: &AwaitedRequest, id: &DeviceId) -> bool {
         let class = self.followed_classes.get(&request.class);
         let devices = class.map(|class| request.find_arrived_devices(class));
@@ -174,7 +175,7 @@ impl HostSnapshot {
     }
 
     /// Returns the numbers that the nodes of a recorded device have on the host now. Returns `None`
-    /// if the device's class is not followed, or cannot be used.
+    /// if the device's class does not have `follow = true`, or cannot be used.
     pub(crate) fn list_numbers(&self, device: &ContainerDevice) -> Option<Vec<DeviceNumber>> {
         let class = self.followed_classes.get(&device.class)?;
         let present_device = find_present_device(class, device);
@@ -186,7 +187,7 @@ impl HostSnapshot {
         self.followed_classes.values()
     }
 
-    /// Returns the devices in `record` whose classes are followed.
+    /// Returns the devices in `record` whose classes have `follow = true`.
     pub(crate) fn list_followed_devices<'d>(
         &self,
         record: &'d AttachmentRecord,
@@ -202,7 +203,8 @@ impl HostSnapshot {
         followed_devices.collect()
     }
 
-    /// Returns the names of the followed classes to which the devices in `record` belong.
+    /// Returns the names of the classes with `follow = true` to which the devices in `record`
+    /// belong.
     pub(crate) fn list_followed_class_names<'s>(
         &'s self,
         record: &AttachmentRecord,
@@ -213,8 +215,8 @@ impl HostSnapshot {
         classes.map(|(name, _)| name).collect()
     }
 
-    /// Returns the device nodes that belong to the whole class of a device in `record`, and not to
-    /// a single device.
+    /// Returns the device nodes that all devices of a class share, for the classes of the devices
+    /// in `record`.
     pub(crate) fn list_class_nodes(&self, record: &AttachmentRecord) -> Vec<PresentNode> {
         let classes = self.list_followed_class_names(record).into_iter();
         let nodes = classes.flat_map(|class| &self.followed_classes[class].found.edits.nodes);
@@ -239,8 +241,8 @@ impl HostSnapshot {
         self.unfollowed_classes.contains(class)
     }
 
-    /// Reports whether the host has a device. Returns true for each device whose class is not
-    /// followed. Returns `None` if the class does not exist or cannot be used.
+    /// Reports whether the host has a device. A device whose class is not followed is not looked
+    /// up, and counts as present. Returns `None` if the class does not exist or cannot be used.
     pub(crate) fn has_device(&self, device: &ContainerDevice) -> Option<bool> {
         if self.is_unfollowed(&device.class) {
             return Some(true);
@@ -267,8 +269,8 @@ impl HostSnapshot {
             _ => false,
         };
         // `nodes` does not contain the nodes of capabilities. So a rule with a host node is
-        // outdated only if this node has changed on the host. If a rule has no host node, the hook
-        // created the device node. `nodes` then contains this node, unless its number is outdated.
+        // outdated only if this node has changed as well. A rule without a host node is for a node
+        // that the hook created. Such a node is in `nodes`, unless its number is outdated.
         let has_changed = match rule.host_node {
             Some(_) => rule.has_lost_host_node(host_root),
             None => true,
@@ -287,7 +289,8 @@ impl HostSnapshot {
     }
 }
 
-/// Looks up the devices of a class on the host. Returns `None` if the class is not followed.
+/// Looks up the devices of a class on the host. Returns `None` if the class does not have
+/// `follow = true`.
 fn look_up_class(
     source: &ClassSource,
     requested_names: &RequestedNames<'_>,

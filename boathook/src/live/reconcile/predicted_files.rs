@@ -13,8 +13,8 @@ use hook::apply::{
 use hook::attachment::{CreatedFile, CreatedFileKind, FileIdentity, merge_owners, to_st_rdev};
 use hook::container::{self, ContainerNamespace, FileKind, read_link_target};
 
-/// Returns the files that the opened steps of a plan will create in a container. Before that, the
-/// files in `stale_files` are removed from the container.
+/// Returns the files that the opened steps of a plan will create in a container. The prediction
+/// assumes that the files in `stale_files` are removed before.
 pub(crate) fn predict_files(
     opened_steps: &[OpenedStep<'_>],
     namespace: &ContainerNamespace,
@@ -47,7 +47,8 @@ pub(crate) fn predict_files(
     }
     for OpenedStep { action, owners, .. } in opened_steps {
         match prediction.add_step(action, owners) {
-            // The step is skipped with a warning, as at the start of a container.
+            // The hook skips such a step with a warning, as at the start of a container. So no file
+            // is predicted for the step.
             Err(error) if is_optional_file(action) && error.is_path_unusable() => {}
             result => result?,
         }
@@ -100,9 +101,9 @@ impl FilePrediction<'_> {
                 if access != host_node_access {
                     (*path, CreatedFileKind::Node(number))
                 } else {
-                    // If the node cannot be created, the host's node is mounted instead, so both
-                    // forms are recorded. Files are removed in reverse order: a mount is removed
-                    // before a node.
+                    // If the hook cannot create the node, it mounts the host's node at the same
+                    // path. So both the node and the mount are recorded. Files are removed in
+                    // reverse order: a mount is removed before a node.
                     self.add_file(path, CreatedFileKind::Node(number), owners)?;
                     (*path, CreatedFileKind::BindMountedNode(number))
                 }
@@ -209,8 +210,8 @@ impl FilePrediction<'_> {
             if let Some(file) = &file {
                 self.add_file(file, CreatedFileKind::Mount(source), owners)?;
             }
-            // If the link leads to another directory, whose file must not be covered, the hook
-            // changes the link itself.
+            // If the link leads to a file in another directory, the hook may replace the link
+            // instead of covering that file. So the link is predicted as well.
             let is_link_kept = file.is_some_and(|file| file.parent() == Some(directory));
             if !is_link_kept && old_target != library {
                 let link = CreatedFileKind::Link(library.to_owned(), Some(old_target));

@@ -1,6 +1,6 @@
-//! Replaces the device nodes of a container's followed devices. The new nodes are those that the
-//! devices have on the host now. If the host does not have a device, its nodes are removed. Devices
-//! that are not followed are not changed.
+//! Gives a container the device nodes that its devices have on the host now. If the host does not
+//! have a device, the nodes of the device are removed. Only devices of classes with `follow = true`
+//! are changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -26,9 +26,9 @@ use crate::live::container::LockedContainer;
 use crate::live::reconcile::arrivals::add_arrived_devices;
 use crate::live::reconcile::{ContainerChange, FollowedDevice, HostSnapshot};
 
-/// Changes a container so that its followed devices have the same device nodes as on the host now.
-/// Returns whether the container was changed. Waits at most `lock_timeout` for the container's
-/// lock.
+/// Changes a container so that the devices `followed_devices` have the same device nodes in the
+/// container as on the host now. Returns whether the container was changed. Waits at most
+/// `lock_timeout` for the container's lock.
 pub(crate) fn replace_devices(
     record: &AttachmentRecord,
     followed_devices: &[FollowedDevice<'_>],
@@ -43,8 +43,8 @@ pub(crate) fn replace_devices(
         record: locked_record,
         ..
     } = &mut locked_container;
-    // The arrived devices are added to the locked record and not to `record`, because `detach` may
-    // have cancelled awaited requests since `record` was read.
+    // The arrived devices are added to the locked record and not to `record`. Since `record` was
+    // read, `detach` may have cancelled requests for them.
     let has_arrived_devices =
         add_arrived_devices(locked_record, &container.bundle, snapshot, config)?;
     // A device may have been detached since `record` was read, and must not return to the
@@ -59,8 +59,8 @@ pub(crate) fn replace_devices(
         .iter()
         .filter(|followed_device| recorded_refs.contains(&followed_device.device.device_ref()))
         .collect();
-    // If the name in a request now leads to no device, the request must not get the id of a device
-    // to which another name leads.
+    // The name in a request may lead to no device now. Such a request must not get the id of a
+    // device to which only another name leads.
     let may_get_id = |request: &AwaitedRequest, id: &DeviceId| {
         let mut present_devices = followed_devices.iter().filter_map(|followed_device| {
             Some((
@@ -90,7 +90,8 @@ pub(crate) fn replace_devices(
         followed_refs.insert(current_ref.clone());
         if let Some(host_device) = &followed_device.host_device {
             // If the ids still differ after the renaming, the record has the device twice, under
-            // two names. This entry of the record is skipped, and the other entry is replaced.
+            // two names. The entry with the other id is skipped here. The nodes are replaced
+            // through the entry with the host's id.
             if host_device.id != device.device_id {
                 continue;
             }
@@ -111,9 +112,9 @@ pub(crate) fn replace_devices(
 
     let bundle = &mut locked_container.container.bundle;
     bundle.attach_requests = grants;
-    // The planner would not plan a node that the engine has already created. But such a node has an
-    // outdated number or is replaced by this change. So the planner must not see the engine's
-    // nodes.
+    // The engine may already have created nodes of the devices, and the planner plans no node that
+    // exists. But the engine's nodes have outdated numbers, or this change replaces them. So the
+    // planner must not see them.
     let engine_nodes = mem::take(&mut bundle.spec_devices.nodes);
     let mut plan =
         planner::plan_attached_devices(bundle, snapshot.list_followed_classes(), config)?;
@@ -194,7 +195,8 @@ pub(crate) fn replace_devices(
     for warning in locked_container.apply_change(change, config)? {
         log::warning(&format!("container {}: {warning}", record.id));
     }
-    // The lock is released before the reports, because they read the names of containers.
+    // The lock is released before the messages are logged, because the logger looks up the names of
+    // containers.
     drop(locked_container);
     for (device, host_device) in replaced_devices {
         let (label, class) = (device.label(), &device.class);
@@ -240,8 +242,8 @@ fn find_new_ids(followed_devices: &[&FollowedDevice<'_>]) -> BTreeMap<DeviceRef,
     new_ids.collect()
 }
 
-/// The container's device nodes that belong to a followed class, and not to a single device. The
-/// host may change the numbers of these nodes.
+/// The container's device nodes that belong to a whole class with `follow = true`, and not to a
+/// single device. The host may change the numbers of these nodes.
 struct ClassNodes {
     classes: BTreeSet<ClassName>,
     /// The paths of the nodes in the container.

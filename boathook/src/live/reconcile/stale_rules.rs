@@ -101,7 +101,8 @@ pub(crate) fn revoke_stale_rules(
             log::warning(&format!("container {}: {warning}", record.id));
         }
     }
-    // The lock is released before the reports, because they read the names of containers.
+    // The lock is released before the messages are logged, because the logger looks up the names of
+    // containers.
     drop(record_file);
     for rule in &stale_rules {
         let (id, owners) = (&record.id, rule.owners.iter());
@@ -114,7 +115,7 @@ pub(crate) fn revoke_stale_rules(
     Ok(true)
 }
 
-/// The data that is needed to decide whether a device or a class of a container still needs a rule.
+/// The values that decide whether a device or a class of a container still needs a rule.
 struct RuleNeedCheck<'a> {
     record: &'a AttachmentRecord,
     removed_devices: &'a RemovedDevices,
@@ -142,9 +143,9 @@ impl RuleNeedCheck<'_> {
                 .iter()
                 .any(|owner| is_owner_removed(self.removed_devices, owner))
         };
-        // If a class is unusable or not followed, the snapshot does not show whether the host has
-        // its devices. For a class that is not followed, this matters only if a removed device
-        // needed the rule as well.
+        // The snapshot does not show the devices of a class that is unusable or lacks
+        // `follow = true`. So the rule's node on the host is checked. If the class only lacks
+        // `follow = true`, the check is needed only if a removed device needed the rule as well.
         let is_uncertain = match self.snapshot.has_device(device) {
             None => true,
             Some(_) => self.snapshot.is_unfollowed(&device.class) && has_removed_owner(),

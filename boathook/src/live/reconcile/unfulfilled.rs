@@ -1,5 +1,5 @@
-//! Finds the requests of containers that are not fulfilled: the container does not have the
-//! requested device now, and waits until the device arrives. This module changes no container.
+//! Finds the requests of containers that are not fulfilled. The container does not have the
+//! requested device now, and gets it when the device arrives. This module changes no container.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(crate) fn find_unfulfilled_requests(
 ) -> BTreeMap<String, Vec<AwaitedRequest>> {
     let snapshot = HostSnapshot::take(records, config);
     let requests = records.iter().map(|record| {
-        // `boathook follow` may not run, so a device that has arrived may not be recorded.
+        // `boathook follow` may not be running, so the record may lack a device that has arrived.
         let record = copy_with_arrived_devices(record, &snapshot);
         let requests = list_requests(&record).into_iter();
         let has_host_devices = has_host_devices(&record, config);
@@ -44,14 +44,15 @@ pub(crate) fn find_unfulfilled_requests(
     requests.collect()
 }
 
-/// Reports whether a container has the host's whole /dev and may access every device. It needs no
-/// `boathook follow` to use a device that has arrived.
+/// Reports whether a container has the host's whole /dev and may access every device. Such a
+/// container can use a device that arrives without the help of `boathook follow`.
 pub(crate) fn has_host_devices(record: &AttachmentRecord, config: &Config) -> bool {
     Bundle::read(&record.bundle_dir).is_ok_and(|bundle| bundle.has_host_devices(&config.host_root))
 }
 
-/// Returns the awaited requests of a record. An older version of Boathook removed a request from
-/// the record when its device arrived, so such requests are added again.
+/// Returns the requests of a record that wait for a device or have received one. An older version
+/// of Boathook removed a request from the record when its device arrived, so such requests are
+/// added again.
 fn list_requests(record: &AttachmentRecord) -> Vec<AwaitedRequest> {
     let mut requests = record.awaited_requests.clone();
     for device in record
@@ -80,8 +81,8 @@ fn is_usable(device: &ContainerDevice, record: &AttachmentRecord, snapshot: &Hos
     let rules = record.rules.iter();
     let rules: Vec<_> = rules.filter(|rule| rule.owners.contains(&owner)).collect();
     let is_current = |number| rules.iter().any(|rule| rule.rule.number == number);
-    // The containers of a rootless engine have no rules. If the class cannot be used, the current
-    // numbers are unknown.
+    // A container of a rootless engine has no rules. If the class cannot be used, the current
+    // numbers are unknown. In both cases, the device counts as usable.
     rules.is_empty()
         || snapshot
             .list_numbers(device)

@@ -17,11 +17,11 @@ pub struct ClassFile {
     pub stat: FileStat,
 }
 
-/// Builds the index of a directory that has these class files. Files with mistakes are left out:
-/// the programs read them, and report the mistake.
+/// Builds the index of a directory that has these class files. Files with mistakes are left out. So
+/// Boathook's programs read such a file itself, and report the mistake.
 ///
-/// The index must be written after the clock of the file system has advanced since the last change
-/// of the class files. Otherwise the programs read the class files.
+/// Before the index is written, the clock of the file system must have advanced since the last
+/// change of the class files. Otherwise the index is not used for these files.
 pub fn build_index(files: &[ClassFile]) -> String {
     let sources = files.iter().map(|file| {
         let path = Path::new(&file.name);

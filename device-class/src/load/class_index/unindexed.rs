@@ -7,9 +7,9 @@ use crate::load::{ClassSource, Directory, list_class_file_names};
 use crate::name::ClassName;
 use crate::strict_toml::FileError;
 
-/// Returns the classes of a directory whose files each start of a container reads, because the
-/// index of the directory does not have their present content: the index is absent, damaged, of
-/// another version, or older than the file. A file with a mistake is left out, because no index has
+/// Returns the classes whose present content is not in the index of their directory. The index may
+/// be absent, damaged, of another version, or older than the class file. Then each start of a
+/// container has to read the class file. A file with a mistake is left out, because no index has
 /// such a file.
 ///
 /// # Errors

@@ -1,5 +1,5 @@
-//! The announcement of a device node, which is sent to the programs of a container as a uevent. It
-//! has the properties that the device has in the kernel and in the host's udev database.
+//! The announcement of a device node: a uevent that is sent to the programs of a container. It
+//! contains the device's properties from the kernel and from the host's udev database.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -16,8 +16,9 @@ pub struct AwaitedRequest {
     pub class: ClassName,
     #[serde(rename = "awaited")]
     pub awaited_device: AwaitedDevice,
-    /// The recorded device that fulfils a request by name, or that fulfilled it before it was
-    /// unplugged. `None` means that no device has arrived for the request.
+    /// The id of the device that fulfils a request by name. It stays when the device is unplugged.
+    /// `None` means that the host never had such a device, or that all devices of the class are
+    /// requested.
     #[serde(
         default,
         rename = "device",
@@ -25,8 +26,8 @@ pub struct AwaitedRequest {
         skip_serializing_if = "Option::is_none"
     )]
     pub device_id: Option<DeviceId>,
-    /// The ids of devices that arrived for this request and were then detached. They are not added
-    /// to the container again.
+    /// The ids of devices that a user has detached. They are not added to the container again for
+    /// this request.
     #[serde(
         default,
         rename = "detached",
@@ -37,7 +38,7 @@ pub struct AwaitedRequest {
 }
 
 impl AwaitedRequest {
-    /// Returns the requests of a plan whose devices the host does not have.
+    /// Returns the requests of an injection plan for devices that the host does not have yet.
     pub fn list_unfulfilled(plan: &InjectionPlan) -> Vec<Self> {
         let grants = plan.grants.iter();
         let requests = grants.flat_map(|grant| {
@@ -54,8 +55,8 @@ impl AwaitedRequest {
         requests.collect()
     }
 
-    /// Returns the requests of a plan for a device by its name (`NAME?`) that the host already has.
-    /// They are recorded, because the device may be unplugged and then arrive again.
+    /// Returns the requests of a plan for a device by its name (`NAME?`), if the host already has
+    /// the device. They are recorded, because the device may be unplugged and plugged in again.
     pub fn list_fulfilled(plan: &InjectionPlan) -> Vec<Self> {
         let grants = plan.grants.iter();
         let requests = grants.flat_map(|grant| {
@@ -85,11 +86,12 @@ impl AwaitedRequest {
         self.awaited_device == AwaitedDevice::All
     }
 
-    /// Returns the devices of this request that the host has now, without those that were detached.
+    /// Returns the devices that fulfil this request and that the host has now. Leaves out the
+    /// devices that a user has detached.
     pub fn find_arrived_devices(&self, class: &ScannedClass) -> Vec<ContainerDevice> {
         let inventory = &class.found.inventory;
         let request = self.awaited_device.to_device_list();
-        // A name that no device of the host has is no error: the device has not arrived yet.
+        // An error means that the host does not have the device yet. So the list is empty.
         let Ok(selection) = Selection::from_list(&request, &class.class.spec) else {
             return Vec::new();
         };
@@ -120,8 +122,8 @@ impl AwaitedRequest {
             .collect()
     }
 
-    /// Returns a request for a recorded device, by the name with which it was requested or by its
-    /// id.
+    /// Returns a request for a recorded device. It uses the name by which the device was requested,
+    /// or its id if there is no such name.
     pub fn from_device(device: &ContainerDevice) -> Self {
         AwaitedRequest {
             class: device.class.clone(),
@@ -134,15 +136,15 @@ impl AwaitedRequest {
         }
     }
 
-    /// Returns this request after its device was detached. The request lists the device as
-    /// detached, so that the device is not added again.
+    /// Returns this request for the case that its device was detached. The id of the device is
+    /// added to `detached_ids`, so that the device is not added to the container again.
     pub fn into_cancelled(mut self) -> Self {
         self.detached_ids.extend(self.device_id.take());
         self
     }
 
-    /// Returns the devices of this request that were detached, so that the planner leaves them out.
-    /// `has_ended` says whether the whole request has ended.
+    /// Converts this request to a form from which the planner leaves out the detached devices.
+    /// `has_ended` is true if `boathook detach` has ended the whole request.
     pub fn to_detached_request(&self, has_ended: bool) -> DetachedRequest {
         DetachedRequest {
             class: self.class.clone(),

@@ -5,9 +5,9 @@ use super::{AttachmentRecord, AwaitedRequest, ContainerDevice};
 impl AttachmentRecord {
     /// Moves `cancelled_requests` from the record's awaited requests to its cancelled requests.
     ///
-    /// Adds the ids of `detached_devices` to the awaited requests that stay, because a request for
-    /// all devices of a class, or a name that several devices have, may mean these devices as well.
-    /// So the container does not get them again.
+    /// Adds the ids of `detached_devices` to the awaited requests that stay, so that these requests
+    /// do not add the devices again. For example, a request for all devices of a class includes
+    /// them.
     pub fn cancel_requests(
         &mut self,
         cancelled_requests: &[AwaitedRequest],
@@ -34,9 +34,9 @@ impl AttachmentRecord {
                 }
             }
         }
-        // A device that arrived after the container's start must not be added again. So a cancelled
-        // request is recorded for it, unless the device's own request was cancelled, or an awaited
-        // request for all devices of its class already contains its id.
+        // A device that was plugged in after the container's start must not be added again. So a
+        // cancelled request is recorded for it. This is not needed if its own request was
+        // cancelled, or if an awaited request for all devices of its class already contains its id.
         let is_known = |device: &ContainerDevice| {
             let mut requests = self.awaited_requests.iter();
             let mut cancelled_requests = cancelled_requests.iter();

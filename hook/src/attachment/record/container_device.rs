@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::attachment::record::device_text;
 use crate::oci::{AttachRequest, CdiGrant};
 
-/// A device that a user attached to a running container, or that the hook injected and
-/// `boathook follow` tracks.
+/// A device of a container. Either a user attached it while the container was running, or the hook
+/// injected it and `boathook follow` keeps its nodes up to date.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerDevice {
     pub class: ClassName,
@@ -23,24 +23,25 @@ pub struct ContainerDevice {
     pub device_id: DeviceId,
     #[serde(rename = "asked")]
     pub grant_origin: GrantOrigin,
-    /// Whether a user attached the device with `--force`. Then the kubelet may not have allocated
-    /// it to the container's pod.
+    /// Whether a user attached the device with `--force`. In this case, the kubelet may not have
+    /// allocated the device to the container's pod.
     #[serde(rename = "forced")]
     pub is_forced: bool,
-    /// The alias or the path by which the device was requested. If there is a name, the device is
-    /// recognized by it when it is plugged in again. Otherwise it is recognized by its id.
+    /// The alias or the path by which the device was requested. When the device is plugged in
+    /// again, it is recognized by this name, even if its id has changed. Without a name, it is
+    /// recognized by its id.
     #[serde(
         default,
         with = "device_text::name",
         skip_serializing_if = "Option::is_none"
     )]
     pub name: Option<Item>,
-    /// The paths in the container that the request chose for the device's nodes. The list is empty
-    /// if the nodes have their default paths.
+    /// The paths in the container for the device's nodes, as the request chose them. The list is
+    /// empty if the nodes have their default paths.
     #[serde(default, rename = "places", skip_serializing_if = "Vec::is_empty")]
     pub node_paths: Vec<RequestedNodePath>,
-    /// Whether the device was requested at the container's start, but arrived on the host after
-    /// that. Such a device can be detached. A device that was injected at the start cannot.
+    /// Whether the device was requested at the container's start, but was plugged in only later.
+    /// Such a device can be detached. A device that was injected at the start cannot.
     #[serde(default, rename = "late", skip_serializing_if = "std::ops::Not::not")]
     pub has_arrived_late: bool,
 }
@@ -57,8 +58,9 @@ impl ContainerDevice {
         DeviceRef::new(&self.class, &self.device_id)
     }
 
-    /// Returns the name of the device for messages: its id, or its requested name if the record has
-    /// only a substitute id, because another device has the real id now.
+    /// Returns the name of the device for messages. Usually it is the device's id. If another
+    /// device has this id now, the record has only a substitute id, and the requested name is
+    /// returned.
     pub fn label(&self) -> String {
         match &self.name {
             Some(name)
@@ -70,8 +72,9 @@ impl ContainerDevice {
         }
     }
 
-    /// Adds the node paths that another item of the same request chose for the device. A path that
-    /// is already in the list is not added again.
+    /// Adds paths for the device's nodes, because a request may list the same device several times
+    /// with different paths. An empty list stands for the default path, which is then added first.
+    /// A path that is already in the list is not added again.
     pub fn add_node_paths(&mut self, node_paths: &[RequestedNodePath]) {
         for node_path in node_paths {
             if self.node_paths.is_empty() {
@@ -83,16 +86,15 @@ impl ContainerDevice {
         }
     }
 
-    /// Reports whether the device was requested by this name. The name may be quoted in the
-    /// request.
+    /// Reports whether the device was requested by the name `name`, with or without quotes.
     pub fn has_name(&self, name: &str) -> bool {
         let recorded_name = self.name.as_ref().map(Item::to_name_text);
         recorded_name.is_some_and(|name_text| name_text == name || name_text == quote(name))
     }
 
-    /// Returns a device list that requests the device by its requested name, with the paths that
-    /// its nodes have in the container. The name is valid even if the device is now plugged in at
-    /// another port.
+    /// Returns a device list that requests this device by its requested name, and its nodes at
+    /// their paths in the container. The name is valid even if the device is now plugged in at
+    /// another port and has another id.
     pub fn to_device_list(&self) -> DeviceList {
         self.build_request(&self.requested_name(), |_| true)
     }
@@ -103,8 +105,9 @@ impl ContainerDevice {
         self.name.clone().unwrap_or_else(|| self.to_quoted_id())
     }
 
-    /// Returns a device list that requests the device by its id, with the paths that its nodes have
-    /// in the container. Includes a host path only if `leads_to_device` returns true for it.
+    /// Returns a device list that requests this device by its id, and its nodes at their paths in
+    /// the container. Leaves out a host path if `leads_to_device` returns false for it, because the
+    /// path may lead to another device now.
     pub fn to_request_by_id(&self, leads_to_device: impl Fn(&Path) -> bool) -> DeviceList {
         self.build_request(&self.to_quoted_id(), leads_to_device)
     }
@@ -158,8 +161,9 @@ impl ContainerDevice {
         Item::from_quoted_name(self.device_id.as_str())
     }
 
-    /// Returns a request to attach this device, from which the planner plans the device again.
-    /// `request` contains the names and the node paths to use for it.
+    /// Returns a request to attach this device, so that the planner includes the device in a new
+    /// plan. `request` is the device list to use, with the device's name and the paths of its
+    /// nodes.
     pub fn to_attach_request(&self, request: DeviceList) -> AttachRequest {
         AttachRequest {
             grant: CdiGrant {

@@ -1,5 +1,5 @@
-//! The record of one file that was created in the root of a running container. The file is a device
-//! node, a link, a mount, or a directory that leads to one of these.
+//! The record of one file that Boathook created in a container. The file is a device node, a link,
+//! a mount, or a directory that contains one of these.
 
 use std::path::{Path, PathBuf};
 
@@ -20,8 +20,7 @@ pub struct CreatedFile {
     pub path: PathBuf,
     #[serde(rename = "how")]
     pub kind: CreatedFileKind,
-    /// The identity of the file that was at this path before. `None` means that the path did not
-    /// exist.
+    /// The identity of the file that was at this path before. `None` means that no file was there.
     #[serde(rename = "before")]
     pub previous_identity: Option<FileIdentity>,
     /// The devices and the classes that need the file. If the list is empty, the file is not
@@ -34,31 +33,32 @@ pub struct CreatedFile {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CreatedFileKind {
-    /// A bind mount of a file of the host, which has this identity.
+    /// A bind mount of a file of the host. The value is the identity of this file.
     Mount(FileIdentity),
     /// A mounted tmpfs.
     Tmpfs,
-    /// A bind mount of a device node of the host, which has this device number.
+    /// A bind mount of a device node of the host. The value is its device number (`st_rdev` of
+    /// stat(2)).
     #[serde(rename = "bound")]
     BindMountedNode(u64),
-    /// A device node that was created in the container with this device number.
+    /// A device node that was created in the container. The value is its device number (`st_rdev`).
     Node(u64),
-    /// A symbolic link. The first path is its target. The second path is the target of the link
-    /// that was at this path before, if there was one.
+    /// A symbolic link. The first path is its target. If the link replaced another link, the second
+    /// path is the target of that link.
     Link(PathBuf, Option<PathBuf>),
     /// An empty directory that was created to hold another created file.
     Directory,
 }
 
 impl CreatedFile {
-    /// Reports whether both records describe the same file: the same path and kind, although other
-    /// devices may need it.
+    /// Reports whether both records describe the same file: they have the same path and kind. The
+    /// devices that need the file may differ.
     pub fn is_same_file(&self, other: &Self) -> bool {
         self.path == other.path && self.kind == other.kind
     }
 
-    /// Returns the device nodes and links that the hook creates when it starts a container with
-    /// `steps`.
+    /// Returns the device nodes and symbolic links that the injection steps `steps` create. Other
+    /// files are not included.
     pub fn from_steps(steps: &[InjectionStep]) -> Vec<Self> {
         let files = steps.iter().flat_map(|step| match &step.action {
             Action::Node { mount, number, .. } => {
@@ -115,8 +115,9 @@ impl CreatedFile {
         self.device_number().is_some() || matches!(self.kind, CreatedFileKind::Link(..))
     }
 
-    /// Reports whether `step` creates this file. The paths must match, and for nodes and links also
-    /// the device number or the target.
+    /// Reports whether the injection step `step` creates this file. The path must match, and for
+    /// nodes and links also the device number or the target. A directory matches if the step's file
+    /// is below it. The files of a library are compared by their names.
     pub fn is_created_by(&self, step: &InjectionStep) -> bool {
         match (&step.action, &self.kind) {
             (

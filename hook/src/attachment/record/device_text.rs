@@ -10,14 +10,14 @@ use injection_plan::request::Item;
 /// contain a space.
 const OWNER_SEPARATOR: char = ' ';
 
-/// Parses the id of a device. Older versions of Boathook sometimes wrote a requested name, such as
-/// a path, in place of an id that another device had. Such a text is converted to a valid id.
+/// Parses the id of a device. Older versions of Boathook sometimes wrote a name in place of an id,
+/// such as the path by which the device was requested. Such a text is converted to a valid id.
 fn parse_id(text: &str) -> Result<DeviceId, NameError> {
     DeviceId::try_from(text.to_owned()).or_else(|_| DeviceId::from_hardware(text))
 }
 
-/// Returns a substitute id for an unplugged device whose id another device has now. The substitute
-/// is made from the device's requested name, so that it is unique.
+/// Returns a substitute id for an unplugged device, for the case that another device has its id
+/// now. The substitute is made from the name by which the device was requested.
 pub fn make_substitute_id(name: &Item) -> Option<DeviceId> {
     parse_id(&name.to_name_text()).ok()
 }
@@ -47,7 +47,7 @@ fn format_owner(owner: &StepOwner) -> String {
 }
 
 /// Serializes the owners of a rule or of a file as an array of texts, such as
-/// `["npu npu-0", "npu"]`.
+/// `["npu npu-0", "npu"]`. The owners are the devices and classes that need the rule or file.
 pub(super) mod owners {
     use injection_plan::plan::StepOwner;
     use serde::de::{Deserialize, Deserializer, Error};

@@ -1,6 +1,6 @@
-//! The attachment record of one container. It contains the devices that were attached or are
-//! followed, and everything that was changed in the container for them. This module changes neither
-//! containers nor files.
+//! The attachment record of one container. It lists the devices that a user attached or that
+//! `boathook follow` keeps up to date, and all changes that were made in the container for them.
+//! This module only computes records: it changes neither containers nor files.
 
 mod announcement;
 mod awaited_request;
@@ -31,8 +31,8 @@ pub use step_owners::merge_owners;
 
 use crate::oci::AttachRequest;
 
-/// The devices that a container has got since one of its starts, and the changes that were made in
-/// the container for them.
+/// The devices that a container received since it was started, and the changes that were made in
+/// the container for them. A new start of the container needs a new record.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct AttachmentRecord {
     /// The id of the container, which is also the name of the record's file.
@@ -45,8 +45,8 @@ pub struct AttachmentRecord {
     pub start_time: u64,
     #[serde(rename = "bundle")]
     pub bundle_dir: PathBuf,
-    /// Whether the first process is the init process of a PID namespace. If so, the kernel ends all
-    /// other processes of the container when the first process ends.
+    /// Whether the first process is the init process of a PID namespace. If so, the kernel kills
+    /// all other processes of the container when the first process ends.
     #[serde(default)]
     pub is_init: bool,
     /// The path of the container's cgroup in its hierarchy. The container's processes may have
@@ -66,9 +66,9 @@ pub struct AttachmentRecord {
     /// a device arrives, it is added to `devices`.
     #[serde(default, rename = "waiting", skip_serializing_if = "Vec::is_empty")]
     pub awaited_requests: Vec<AwaitedRequest>,
-    /// The requests that `boathook detach` cancelled. If a device of such a request arrives later,
-    /// it is not added to the container. Each request contains the ids of its devices that had
-    /// arrived before.
+    /// The requests that `boathook detach` cancelled. If a device of such a request is plugged in
+    /// later, it is not added to the container. Each request contains the ids of the devices that
+    /// the container already had for it.
     #[serde(default, rename = "detached", skip_serializing_if = "Vec::is_empty")]
     pub cancelled_requests: Vec<AwaitedRequest>,
     /// The device rules that were added to the container's cgroup, by the hook or later.
@@ -77,20 +77,21 @@ pub struct AttachmentRecord {
     /// removed in reverse order.
     #[serde(rename = "made")]
     pub files: Vec<CreatedFile>,
-    /// Whether `rules` contains all rules that the hook added at the container's start and that are
-    /// not in the specification. Only then can a hidden device program be generated again.
+    /// Whether `rules` contains all rules that the hook added to those of config.json at the
+    /// container's start. If the kernel hides the cgroup's eBPF device program, Boathook can
+    /// generate the program again only from a complete list.
     #[serde(default, rename = "whole")]
     pub has_all_rules: bool,
     /// Whether the hook injected nothing when the container was started. In this case, all device
     /// rules come from config.json.
     #[serde(default, rename = "was_given_nothing")]
     pub was_started_without_injection: bool,
-    /// The revoked device rules of the specification. They must be revoked again after each update
-    /// of the container by its runtime, because the update allows them again.
+    /// The device rules of config.json that were revoked. When the runtime updates the container
+    /// (`runc update`), it allows them again. So they must be revoked again after each update.
     #[serde(default, rename = "withdrawn", skip_serializing_if = "Vec::is_empty")]
     pub revoked_spec_rules: Vec<RecordedRule>,
-    /// The announcements that were sent to the container's programs, by device, so that none is
-    /// sent twice.
+    /// The announcements that were sent, by device. An announcement is a udev message that tells
+    /// the container's programs about a device. The list is needed so that none is sent twice.
     #[serde(
         default,
         rename = "told",
@@ -101,8 +102,8 @@ pub struct AttachmentRecord {
 }
 
 impl AttachmentRecord {
-    /// Returns the requests for the devices that a user attached. The planner needs them to plan
-    /// these devices again.
+    /// Returns requests for the devices that a user attached. From them, the planner includes these
+    /// devices in a new injection plan.
     pub fn list_attach_requests(&self) -> Vec<AttachRequest> {
         let attached_devices = self
             .devices
@@ -113,8 +114,8 @@ impl AttachmentRecord {
             .collect()
     }
 
-    /// Returns those of the container's own requests whose devices were detached. The planner does
-    /// not plan these devices.
+    /// Returns the requests of the container whose devices a user has detached. The planner then
+    /// leaves these devices out of the injection plan.
     pub fn list_detached_requests(&self) -> Vec<DetachedRequest> {
         let cancelled_requests = self
             .cancelled_requests
@@ -129,9 +130,9 @@ impl AttachmentRecord {
             .collect()
     }
 
-    /// Removes `revoked_rules` from the record. If the specification allows the device of such a
-    /// rule, records the rule as revoked, because the runtime would allow the device again when it
-    /// updates the container.
+    /// Removes `revoked_rules` from the record. If config.json allows the device as well, adds the
+    /// rule to `revoked_spec_rules`, because the runtime allows the device again when it updates
+    /// the container.
     pub fn remove_revoked_rules(&mut self, revoked_rules: &[RecordedRule]) {
         self.rules.retain(|rule| !revoked_rules.contains(rule));
         for rule in revoked_rules {
@@ -141,9 +142,9 @@ impl AttachmentRecord {
         }
     }
 
-    /// Removes from `engine_nodes`, the device nodes of config.json, the nodes of devices that this
-    /// record has or whose access was revoked. Returns the other nodes, which no change of this
-    /// record affects.
+    /// Returns the device nodes of config.json that do not belong to this record. `engine_nodes`
+    /// are all device nodes of config.json. A node is left out if the record has a rule for its
+    /// device number, or if such a rule was revoked.
     pub fn without_recorded_nodes(&self, mut engine_nodes: Vec<SpecNode>) -> Vec<SpecNode> {
         let owned_rules = self.rules.iter().filter(|rule| !rule.owners.is_empty());
         let recorded_numbers: BTreeSet<DeviceNumber> = owned_rules
@@ -154,9 +155,9 @@ impl AttachmentRecord {
         engine_nodes
     }
 
-    /// Reports whether the specification has a rule that allows exactly the device of `rule`.
-    /// Returns true if this is unknown, because the record does not contain the specification's
-    /// rules.
+    /// Reports whether config.json has a rule that allows exactly the device of `rule`. Also
+    /// returns true if the record does not contain the rules of config.json, because the answer is
+    /// then unknown.
     fn spec_allows_device(&self, rule: &DeviceRule) -> bool {
         let expected_rule = SpecRule::from(rule);
         self.parse_spec_rules().is_none_or(|spec_rules| {
@@ -176,8 +177,8 @@ impl AttachmentRecord {
             .map(crate::oci::convert_device_rules)
     }
 
-    /// Returns a record of the same start of the container that has no devices, requests, rules and
-    /// files.
+    /// Returns a copy of this record without devices, requests, rules and files. The data about the
+    /// container and its start remains.
     pub fn without_content(&self) -> Self {
         AttachmentRecord {
             devices: Vec::new(),
@@ -198,8 +199,8 @@ impl AttachmentRecord {
         (self.pid, self.start_time) == (other.pid, other.start_time)
     }
 
-    /// Returns this record, completed with the fields that an older version of Boathook did not
-    /// write. These fields are copied from `new_record`, a record of the same start.
+    /// Adds the fields that are missing because an older version of Boathook wrote this record.
+    /// They are copied from `new_record`, a record of the same start of the container.
     pub fn with_missing_fields(mut self, new_record: Self) -> Self {
         if self.spec_rules.is_none() {
             self.spec_rules = new_record.spec_rules;
@@ -211,15 +212,14 @@ impl AttachmentRecord {
         self
     }
 
-    /// Reports whether the record's file must be kept. It must also be kept if the record contains
-    /// only revoked rules of the specification, because an update of the container would allow them
-    /// again.
+    /// Reports whether the record's file must be kept. A record that contains only revoked rules
+    /// must be kept too, because they must be revoked again after an update of the container.
     pub fn has_content(&self) -> bool {
         self.has_attachments() || !self.revoked_spec_rules.is_empty()
     }
 
-    /// Reports whether the record has devices, requests, rules or files. All of them are lost when
-    /// the container ends.
+    /// Reports whether the record has devices, requests, rules or files. They lose their meaning
+    /// when the container ends.
     pub fn has_attachments(&self) -> bool {
         let has_devices =
             !self.devices.is_empty() || !self.awaited_requests.is_empty() || !self.rules.is_empty();

@@ -20,12 +20,12 @@ pub struct RecordedRule {
     /// revoked when devices are detached.
     #[serde(rename = "for", with = "device_text::owners")]
     pub owners: Vec<StepOwner>,
-    /// The device's node on the host at the time when the rule was added. `None` means that the
-    /// host had no device node, and the hook created one in the container.
+    /// The device node on the host when the rule was added. `None` means that the host had no such
+    /// node, and the hook created one in the container.
     #[serde(default, rename = "host", skip_serializing_if = "Option::is_none")]
     pub host_node: Option<HostNode>,
-    /// Whether the rule was added for an attached device. When such a rule is revoked, the
-    /// container keeps the access to the device that the specification allows.
+    /// Whether the rule was added because a user attached the device. When such a rule is revoked,
+    /// the rules of config.json for the same device stay in force.
     #[serde(
         default,
         rename = "beside_spec",
@@ -84,8 +84,9 @@ impl RecordedRule {
         }
     }
 
-    /// Replaces the recorded host node by the node that is at its path now. Does nothing if this
-    /// node has another device number than the rule.
+    /// Replaces the recorded host node by the node that is at its path now. Does nothing if the
+    /// node there has another device number than the rule, because it then belongs to another
+    /// device.
     pub fn update_host_node(&mut self, host_root: &Path) {
         if let Some(node) = &mut self.host_node
             && let Some(current_node) = HostNode::find(host_root, &node.path, &self.rule)
@@ -119,13 +120,15 @@ pub fn add_host_nodes(rules: &mut [RecordedRule], steps: &[InjectionStep], host_
     }
 }
 
-/// Returns the rules without their owners, for functions that change cgroups.
+/// Returns only the device rules, without the devices that need them. Functions that change cgroups
+/// take rules in this form.
 pub fn to_device_rules(rules: &[RecordedRule]) -> Vec<DeviceRule> {
     rules.iter().map(|rule| rule.rule).collect()
 }
 
-/// Returns the device rules of steps, with their owners. If owners need different access to a
-/// device, returns one rule for each access, so that it can be revoked alone.
+/// Returns the device rules of injection steps, with the devices and classes that need each rule.
+/// If some need more access than others, returns one rule for each access, so that each rule can be
+/// revoked separately.
 pub fn list_step_rules(steps: &[InjectionStep]) -> impl Iterator<Item = RecordedRule> {
     steps.iter().flat_map(|step| match &step.action {
         Action::Allow {

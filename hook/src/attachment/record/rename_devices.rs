@@ -9,14 +9,16 @@ use injection_plan::plan::StepOwner;
 use super::{AttachmentRecord, AwaitedRequest};
 
 impl AttachmentRecord {
-    /// Changes the ids of devices. `new_ids` has the new id of each device. Returns the new
-    /// reference of each renamed device, with the previous reference as the key.
+    /// Changes the ids of devices in the whole record. The keys of `new_ids` are the devices with
+    /// their previous ids. Returns the renamed devices: each key is the previous reference, and
+    /// each value the new one.
     ///
     /// All devices are renamed at once, because two devices may have exchanged their ids. A device
     /// is not renamed if another device has or gets its new id.
     ///
-    /// An awaited request gets the new id of its device only if `may_get_id` returns true for the
-    /// request and this id. Otherwise the name in the request does not mean this device any more.
+    /// A request for a device by its name gets the new id only if `may_get_id` returns true for the
+    /// request and this id. If it returns false, the name in the request now stands for another
+    /// device.
     pub fn rename_devices(
         &mut self,
         new_ids: &BTreeMap<DeviceRef, DeviceId>,
@@ -30,8 +32,8 @@ impl AttachmentRecord {
             .map(|device| device.device_ref())
             .collect();
         new_ids.retain(|device, _| recorded_refs.contains(device));
-        // A device that is not renamed keeps its id, which may be the new id of another device. So
-        // the check is repeated until all devices that are left in `new_ids` can be renamed.
+        // A device that is not renamed keeps its id, and another device may need exactly this id.
+        // So the check is repeated until all devices that are left in `new_ids` can be renamed.
         loop {
             renamed_refs.clear();
             let unrenamed = recorded_refs

@@ -1,5 +1,5 @@
-//! Records which devices need the rules and files of a record. If several devices need a rule or
-//! file, it is removed together with the last of these devices.
+//! Records which devices and classes need each rule and file of an attachment record: its owners.
+//! If several devices need a rule or file, it is removed together with the last of these devices.
 
 use device_class::device::DeviceRule;
 use injection_plan::plan::{InjectionStep, StepOwner};
@@ -8,7 +8,7 @@ use super::{AttachmentRecord, ContainerDevice, CreatedFile, RecordedRule, list_s
 
 impl AttachmentRecord {
     /// Adds devices, rules and files to the record. If the record already has a rule or file, only
-    /// its new owners are added.
+    /// the new owners (the devices and classes that need it) are added.
     pub fn add_content(
         &mut self,
         devices: Vec<ContainerDevice>,
@@ -51,8 +51,8 @@ impl AttachmentRecord {
         }
     }
 
-    /// Reports whether the record has a rule or a file that this device needs. What only the
-    /// device's class needs does not count.
+    /// Reports whether the record has a rule or a file that this device needs. Rules and files that
+    /// only the device's class needs do not count.
     pub fn has_rule_or_file_of(&self, device: &ContainerDevice) -> bool {
         let owner = StepOwner::Device(device.device_ref());
         let rules = self.rules.iter().map(|rule| &rule.owners);
@@ -60,8 +60,9 @@ impl AttachmentRecord {
         owners.any(|owners| owners.contains(&owner))
     }
 
-    /// Removes the devices for which `is_removed` returns true, with the rules and files that no
-    /// other device needs. Returns a record of the same container that contains what was removed.
+    /// Removes the devices for which `is_removed` returns true, and the rules and files that no
+    /// other device needs. Returns the removed devices, rules and files as a second record of the
+    /// same container.
     pub fn remove_devices(&mut self, is_removed: impl Fn(&ContainerDevice) -> bool) -> Self {
         let (removed_devices, remaining_devices) = self.devices.drain(..).partition(is_removed);
         self.devices = remaining_devices;
@@ -95,11 +96,12 @@ impl AttachmentRecord {
         }
     }
 
-    /// Adds the owners of steps to the recorded rules and files. This is needed because a shared
-    /// rule or file was recorded only for the first device that needed it.
+    /// Adds the owners of injection steps (the devices and classes that need a step) to the
+    /// recorded rules and files. A rule or file that several devices share may have been recorded
+    /// for only one of them.
     ///
-    /// If another device needs less access than the recorded rule allows, it gets a separate rule.
-    /// This rule stays when the first device is detached.
+    /// If a second device needs less access than a recorded rule allows, a separate rule is
+    /// recorded for it. The separate rule stays when the first device is detached.
     pub fn add_step_owners(&mut self, steps: &[InjectionStep]) {
         let devices = self.devices.clone();
         let filter_recorded_owners = |owners: &[StepOwner]| -> Vec<StepOwner> {
@@ -128,9 +130,9 @@ impl AttachmentRecord {
         }
     }
 
-    /// Adds owners to the recorded rules that allow no more than `needed_rule`. If the record has
-    /// only a rule that allows more, adds `needed_rule`, which stays when the other rule is
-    /// revoked.
+    /// Adds `owners` to the recorded rules of the same device that allow no more access than
+    /// `needed_rule`. If the record has only a rule that allows more, adds `needed_rule` as a
+    /// second rule. It stays when the other rule is revoked.
     fn add_rule_owners(&mut self, needed_rule: &DeviceRule, owners: Vec<StepOwner>) {
         let mut wider_rule = None;
         for recorded_rule in &mut self.rules {
@@ -162,8 +164,9 @@ impl AttachmentRecord {
     }
 }
 
-/// Adds `new_owners` to `owners`. An empty list means that the rule or file is never removed. So
-/// the result is empty if one of the two lists is empty.
+/// Adds `new_owners` to `owners`, the devices and classes that need a rule or file. An empty list
+/// means that the rule or file is never removed. So the result is empty if one of the two lists is
+/// empty.
 pub fn merge_owners(owners: &mut Vec<StepOwner>, new_owners: Vec<StepOwner>) {
     if owners.is_empty() || new_owners.is_empty() {
         return owners.clear();

@@ -2,7 +2,8 @@
 //!
 //! All calls of a connection share one deadline of two seconds. The calls are blocking, because the
 //! hook must stay single-threaded: a D-Bus library would add an asynchronous runtime with threads.
-//! Calls that do not depend on each other are sent together, so that systemd wakes up only once.
+//! Calls that do not need each other's results are sent together, so that systemd wakes up only
+//! once.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -15,14 +16,13 @@ use super::reply::{self, Message, MessageContent};
 
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_LINE_LENGTH: usize = 512;
-/// The maximum number of unrelated messages, such as signals, that are skipped while a reply is
-/// awaited. After that, the call fails.
+/// The maximum number of messages that one call reads while it waits for its replies. It skips
+/// unrelated messages, such as signals. At the limit, the call fails.
 const MAX_SKIPPED_MESSAGES: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SystemdSockets {
-    /// The path of the socket on which systemd itself accepts connections of the root user, without
-    /// a message bus.
+    /// The path of systemd's own socket. Only root can connect to it. No message bus is needed.
     pub private_socket_path: PathBuf,
     pub system_bus_path: PathBuf,
 }
@@ -43,8 +43,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects to systemd's private socket. If the private socket cannot be used, connects to the
-    /// system bus. Returns `None` if nothing listens on either socket.
+    /// Connects to systemd's private socket. If this fails, connects to the system bus instead.
+    /// Returns `None` if nothing listens on the socket of the system bus either.
     pub(super) fn open(sockets: &SystemdSockets) -> Result<Option<Self>, BusError> {
         let deadline = Instant::now() + CONNECTION_TIMEOUT;
         if let Ok(Some(connection)) = Self::connect(&sockets.private_socket_path, deadline) {
@@ -81,9 +81,9 @@ impl Connection {
         Ok(Some(connection))
     }
 
-    /// Authenticates this process with the mechanism EXTERNAL: the server compares the user id with
-    /// the credentials of the socket. As in sd-bus, BEGIN is sent before the server has answered.
-    /// This saves one exchange of messages.
+    /// Authenticates this process with the mechanism EXTERNAL of D-Bus: the server compares the
+    /// user id with the credentials of the socket. The line BEGIN is sent before the server has
+    /// answered, as sd-bus does. This saves one exchange of messages.
     fn authenticate(&mut self) -> Result<(), BusError> {
         let uid = nix::unistd::geteuid().to_string();
         let hex_uid: String = uid.bytes().map(|byte| format!("{byte:02x}")).collect();
@@ -94,8 +94,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends all method calls together, and waits for their results. Fails at the first error that
-    /// a call returns.
+    /// Sends all method calls together, and waits for their results. If one of the calls returns an
+    /// error, fails with the first such error.
     pub(super) fn call<const N: usize>(
         &mut self,
         calls: [MethodCall<'_>; N],
@@ -146,8 +146,8 @@ impl Connection {
         Message::parse(&message)
     }
 
-    /// Reads one line of the authentication, which ends with CR LF. Nothing of a later message is
-    /// lost, because the server sends no more before the first method call.
+    /// Reads one line of the authentication. The line ends with CR LF. A read does not take bytes
+    /// of a later message, because the server sends nothing more before the first method call.
     fn read_line(&mut self) -> Result<Vec<u8>, BusError> {
         let mut line = Vec::new();
         let mut buffer = [0; MAX_LINE_LENGTH];

@@ -2,8 +2,8 @@
 //! systemd unit identifies devices by these links.
 //!
 //! Since version 240, systemd takes the device number from the name of such a link. Older versions
-//! read the device node to which the link leads, so the link must exist. udev creates the links,
-//! except for drivers that do not announce their nodes in sysfs.
+//! read the device node to which the link leads, so the link must exist. udev creates the links.
+//! But it creates none for a driver that does not announce its device nodes in sysfs.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,8 @@ pub(super) const FIRST_VERSION_WITHOUT_LINK_LOOKUP: u32 = 240;
 /// The maximum depth below `/dev` at which a device node is searched, such as 2 for
 /// `/dev/dri/renderD128`.
 const MAX_SEARCH_DEPTH: usize = 3;
-/// The maximum number of directory entries that a search for a device node reads.
+/// The maximum number of directory entries that a search for a device node reads. At the limit, the
+/// search ends without a result.
 const MAX_SEARCHED_ENTRIES: usize = 20_000;
 
 /// Returns the path that identifies the rule's device in `DeviceAllow=`, such as
@@ -38,8 +39,8 @@ pub(super) fn link_exists(dev_dir: &Path, rule: &DeviceRule) -> bool {
     fs::metadata(resolve_link_path(dev_dir, rule)).is_ok_and(|metadata| is_device(&metadata, rule))
 }
 
-/// Creates the link for the rule's device. It leads to a node with the same device number, which is
-/// searched below `dev_dir`. Returns the path of the link. Fails if there is no such node.
+/// Creates the link for the rule's device. The link leads to the node below `dev_dir` that has the
+/// device number of the rule. Returns the path of the link. Fails if no such node is found.
 pub(super) fn create_link(dev_dir: &Path, rule: &DeviceRule) -> io::Result<PathBuf> {
     let link_path = resolve_link_path(dev_dir, rule);
     let node_path = find_node(dev_dir, rule).ok_or_else(|| {
@@ -49,7 +50,7 @@ pub(super) fn create_link(dev_dir: &Path, rule: &DeviceRule) -> io::Result<PathB
     if let Some(parent) = link_path.parent() {
         fs::create_dir_all(parent)?;
     }
-    // Like udev, this creates relative links. They lead from `/dev/char` or `/dev/block` back to
+    // The link is relative, as udev's links are. It leads from `/dev/char` or `/dev/block` up to
     // `/dev`.
     let target = Path::new("..").join(node_path.strip_prefix(dev_dir).unwrap_or(&node_path));
     match symlink(target, &link_path) {

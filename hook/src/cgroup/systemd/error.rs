@@ -30,8 +30,8 @@ pub enum BusError {
 impl From<io::Error> for BusError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            // If a read from or a write to a socket times out, the error has one of these two
-            // kinds. The kind depends on the platform (`UnixStream::set_read_timeout`).
+            // After a timeout of a read or write, the error has one of these two kinds. It depends
+            // on the platform which one (`UnixStream::set_read_timeout`).
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Timeout,
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Self::Closed,
             _ => Self::Io(error),

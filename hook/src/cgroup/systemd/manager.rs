@@ -23,8 +23,8 @@ pub(super) struct DevicePolicy {
 }
 
 impl DevicePolicy {
-    /// Reports whether the unit restricts devices. If `DevicePolicy=auto` is set and `DeviceAllow=`
-    /// is empty, all devices are allowed. The first entry of `DeviceAllow=` denies all other
+    /// Reports whether the unit restricts devices. With `DevicePolicy=auto`, all devices are
+    /// allowed as long as `DeviceAllow=` is empty. A first entry of `DeviceAllow=` denies all other
     /// devices.
     pub(super) fn restricts_devices(&self) -> bool {
         self.policy != "auto" || !self.allow_entries.is_empty()
@@ -55,8 +55,8 @@ pub(super) fn read_device_policy(
     ))
 }
 
-/// Adds `entries` to `DeviceAllow=` of a unit until the next boot, and waits until systemd has
-/// applied the change. An entry replaces an existing entry for the same path.
+/// Adds `entries` to `DeviceAllow=` of a unit, and waits until systemd has applied the change. The
+/// change lasts until the next boot. systemd replaces an existing entry for the same path.
 pub(super) fn add_device_allow(
     connection: &mut Connection,
     unit: &Unit,
@@ -66,9 +66,9 @@ pub(super) fn add_device_allow(
     connection.call([set_call, ping_call()]).map(drop)
 }
 
-/// Replaces the entries of `DeviceAllow=` of a unit by `entries`. systemd adds an assigned list to
-/// the existing entries, and removes them if the list is empty. So the call assigns an empty list
-/// first.
+/// Replaces the entries of `DeviceAllow=` of a unit by `entries`. For this, the call assigns an
+/// empty list first, which makes systemd remove the existing entries. A list that is not empty is
+/// only added to them.
 pub(super) fn set_device_allow(
     connection: &mut Connection,
     unit: &Unit,
@@ -78,9 +78,9 @@ pub(super) fn set_device_allow(
     connection.call([set_call, ping_call()]).map(drop)
 }
 
-/// Returns a call of `Ping`, which changes nothing. systemd replies to a change before it applies
-/// the change to the cgroup, but applies it before it reads the next message. So the reply to
-/// `Ping` shows that the previous changes are applied.
+/// Returns a call of `Ping`. Its reply shows that systemd has applied the changes of the previous
+/// calls. systemd replies to a change before it applies the change to the cgroup, but reads the
+/// next message only after that.
 fn ping_call() -> MethodCall<'static> {
     MethodCall {
         destination: SYSTEMD,
@@ -106,8 +106,8 @@ fn get_property_call<'a>(path: &'a str, interface: &'a str, property: &'a str) -
     }
 }
 
-/// Returns the call of `SetUnitProperties` that assigns each of `lists` to `DeviceAllow=` of the
-/// unit, one after the other, until the next boot.
+/// Returns the call of `SetUnitProperties` that assigns `lists` to `DeviceAllow=` of the unit, one
+/// list after the other. The assignments last until the next boot.
 fn set_device_allow_call<'a>(unit: &Unit, lists: &[&[DeviceAllowEntry]]) -> MethodCall<'a> {
     let mut body = MessageWriter::default();
     body.write_string(unit.name());
@@ -137,9 +137,9 @@ fn set_device_allow_call<'a>(unit: &Unit, lists: &[&[DeviceAllowEntry]]) -> Meth
     }
 }
 
-/// Returns a reader for the property value in `results`. D-Bus returns a property as a variant,
-/// which is a type signature followed by a value of this type. Fails if the type is not
-/// `signature`.
+/// Returns a reader for the property value in `results`, the results of a call of `Get`. D-Bus
+/// returns a property as a variant: a type signature, and then a value of this type. Fails if the
+/// type is not `signature`.
 fn read_variant<'a>(
     results: &'a CallResults,
     signature: &str,

@@ -11,8 +11,8 @@ impl MessageWriter {
         self.0
     }
 
-    /// Appends zero bytes until the length is a multiple of `alignment`, because D-Bus aligns
-    /// values, for example a 32-bit number to 4 bytes.
+    /// Appends zero bytes until the length of the message is a multiple of `alignment`. D-Bus
+    /// requires this before a value, for example a multiple of 4 before a 32-bit number.
     fn align(&mut self, alignment: usize) {
         self.0.resize(self.0.len().next_multiple_of(alignment), 0);
     }
@@ -42,14 +42,14 @@ impl MessageWriter {
         self.write_byte(0);
     }
 
-    /// Aligns the offset to 8 bytes, as D-Bus requires for a struct. After that, the caller writes
-    /// the fields of the struct.
+    /// Aligns the message to 8 bytes, because D-Bus requires this before a struct. The caller then
+    /// writes the fields of the struct.
     pub(super) fn begin_struct(&mut self) {
         self.align(8);
     }
 
-    /// Writes an array of structs: the length of the array in bytes, and the elements, which
-    /// `write_elements` writes.
+    /// Writes an array of structs. First writes the length of the array in bytes. Then calls
+    /// `write_elements`, which writes the elements.
     pub(super) fn write_struct_array(&mut self, write_elements: impl FnOnce(&mut Self)) {
         self.write_u32(0);
         let length_offset = self.0.len() - 4;
@@ -96,8 +96,8 @@ pub(super) mod header_field {
 }
 
 impl MethodCall<'_> {
-    /// Returns the bytes of this call as they are sent. The reply contains `serial`, which must not
-    /// be 0.
+    /// Returns the bytes of this call as they are sent. `serial` is the number that the reply
+    /// repeats, so that it can be matched with the call. It must not be 0.
     pub(super) fn to_message(&self, serial: u32) -> Vec<u8> {
         let mut message = MessageWriter::default();
         for byte in [BYTE_ORDER, METHOD_CALL, NO_FLAGS, VERSION] {

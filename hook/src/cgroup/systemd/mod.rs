@@ -1,9 +1,9 @@
 //! Adds devices to `DeviceAllow=` of systemd units.
 //!
-//! systemd writes the device rules of a unit to the unit's cgroup again on various occasions, such
-//! as `daemon-reload`. Rules that are only in the cgroup are then lost, or a second device program
-//! denies their devices. So the devices are first added to `DeviceAllow=` of the unit. This is done
-//! as a runtime property, which is lost at a reboot.
+//! On various occasions, such as `daemon-reload`, systemd writes the device rules of a unit to its
+//! cgroup again. Rules that are only in the cgroup are then lost, or systemd attaches a second
+//! device program that denies their devices. So the devices are first added to `DeviceAllow=` of
+//! the unit. The addition is a runtime property of systemd, which is lost at a reboot.
 
 mod connection;
 mod dev_links;
@@ -27,8 +27,8 @@ use super::rule::{self, Access, DeviceRule};
 use connection::Connection;
 use manager::{DeviceAllowEntry, DevicePolicy};
 
-/// The paths through which the host's systemd is used: its D-Bus sockets, and the `/dev` directory
-/// in which it looks up device nodes.
+/// The paths of the host's systemd: its D-Bus sockets, and the `/dev` directory in which it looks
+/// up device nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostSystemd {
     pub sockets: SystemdSockets,
@@ -64,7 +64,7 @@ impl Systemd {
     /// # Errors
     ///
     /// Fails if systemd refuses the change, or does not answer within two seconds. The caller can
-    /// still set the rules of the cgroup. They are valid until systemd writes the rules of the unit
+    /// still set the rules of the cgroup. They last until systemd writes the rules of the unit
     /// again.
     pub(super) fn allow(
         &mut self,
@@ -93,9 +93,9 @@ impl Systemd {
         Ok(report)
     }
 
-    /// Removes the devices of `rules` from `DeviceAllow=` of `unit`. Returns whether this changed
-    /// the unit. It does not if the unit lists none of the devices, or if systemd does not know the
-    /// unit.
+    /// Removes the devices of `rules` from `DeviceAllow=` of `unit`. Returns whether the unit was
+    /// changed. The unit is not changed if it lists none of the devices, or if systemd does not
+    /// know it. It is also not changed if the shorter list would allow every device.
     ///
     /// # Errors
     ///
@@ -167,8 +167,8 @@ impl Systemd {
 /// Returns the entries that must be added to `DeviceAllow=` so that the unit allows the devices of
 /// `rules`.
 ///
-/// A new entry replaces an existing entry for the same path. So the new entry also contains the
-/// access letters of the existing one.
+/// systemd replaces an existing entry for the same path. So a new entry also contains the access
+/// letters of the existing one.
 fn compute_missing_entries(policy: &DevicePolicy, rules: &[DeviceRule]) -> Vec<DeviceAllowEntry> {
     let compute_missing_entry = |rule: &DeviceRule| {
         let path = dev_links::device_allow_path(rule);
@@ -186,8 +186,9 @@ fn compute_missing_entries(policy: &DevicePolicy, rules: &[DeviceRule]) -> Vec<D
     rules.iter().filter_map(compute_missing_entry).collect()
 }
 
-/// Creates the missing links in `/dev/char` and `/dev/block` if this version of systemd needs them
-/// to identify devices. `version` is the major version of systemd.
+/// Creates the missing links in `/dev/char` and `/dev/block`, such as `/dev/char/10:183`. Creates
+/// none if systemd does not need them to identify devices. `version` is the major version of
+/// systemd.
 fn create_missing_links(
     version: Option<u32>,
     dev_dir: &Path,
@@ -212,8 +213,9 @@ fn create_missing_links(
         .collect()
 }
 
-/// Returns the outcome for a D-Bus error that is an expected answer: systemd is not running, does
-/// not know the unit, or does not permit the change. Returns `None` for all other errors.
+/// Returns the outcome for a D-Bus error that is not reported as an error. It means that systemd is
+/// not running, does not know the unit, or does not permit the change. Returns `None` for all other
+/// errors.
 fn find_refusal_outcome(error: &BusError) -> Option<UnitOutcome> {
     let BusError::Call { name, .. } = error else {
         return None;

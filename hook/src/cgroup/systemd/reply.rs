@@ -1,7 +1,7 @@
 //! Parses the messages that systemd sends over D-Bus, such as replies to method calls.
 //!
-//! The input is not trusted: every length is compared with the size of the message, and an invalid
-//! message causes the error [`BusError::InvalidMessage`].
+//! The messages are not trusted. Every length in a message is compared with the size of the
+//! message. An invalid message is the error [`BusError::InvalidMessage`].
 
 use super::error::BusError::{self, InvalidMessage};
 use super::message::{BYTE_ORDER, VERSION, header_field};
@@ -60,7 +60,8 @@ pub(super) fn parse_length(fixed_header: &[u8; FIXED_HEADER_LEN]) -> Result<usiz
 }
 
 impl Message {
-    /// Parses a whole message, which has the length that [`parse_length`] returned for its header.
+    /// Parses a whole message. `bytes` has the length that [`parse_length`] returned for the
+    /// header.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, BusError> {
         let mut reader = MessageReader::new(bytes);
         reader.take_bytes(1)?;
@@ -115,8 +116,8 @@ impl Message {
     }
 }
 
-/// Reads a sequence of values in the wire format of D-Bus. Each read fails if the value does not
-/// end within the message.
+/// Reads one value after the other in the wire format of D-Bus. A read fails if the value would end
+/// after the end of the message.
 pub(super) struct MessageReader<'a> {
     bytes: &'a [u8],
     offset: usize,

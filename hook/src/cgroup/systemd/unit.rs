@@ -4,8 +4,8 @@
 use std::fmt;
 use std::path::{Component, Path};
 
-/// The types of units that have cgroups, as the suffix of a unit's name, and the D-Bus interface
-/// that has the properties `DevicePolicy` and `DeviceAllow` of such a unit.
+/// The types of systemd units that have cgroups. Each item contains the suffix of the unit's name,
+/// and the D-Bus interface with the properties `DevicePolicy` and `DeviceAllow` of the unit.
 const UNIT_TYPES: &[(&str, &str)] = &[
     ("slice", "org.freedesktop.systemd1.Slice"),
     ("scope", "org.freedesktop.systemd1.Scope"),
@@ -23,12 +23,13 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// Returns the unit to which the cgroup at `cgroup_path` in its hierarchy belongs. Returns
-    /// `None` if the path does not begin with the name of a unit.
+    /// Returns the unit to which the cgroup at `cgroup_path` belongs. Returns `None` if the first
+    /// component of the path is not the name of a unit.
     ///
-    /// The unit is the first component of the path that is a unit but not a slice, because systemd
-    /// does not manage the cgroups below it: `/system.slice/docker.service/x` belongs to
-    /// `docker.service`. If the path has only slices, the unit is the last of them.
+    /// Slices can contain other units, so the path begins with any number of slices. The unit is
+    /// the first component that is not a slice: `/system.slice/docker.service/x` belongs to
+    /// `docker.service`, because systemd does not manage the cgroups below it. If the path has only
+    /// slices, the unit is the last one.
     pub(crate) fn from_path(cgroup_path: &Path) -> Option<Self> {
         let mut last_unit = None;
         for component in cgroup_path.components() {
@@ -37,7 +38,7 @@ impl Unit {
                 Component::Normal(name) => name.to_str()?,
                 _ => return None,
             };
-            // If the name of a unit could be the name of a control file, such as `cpu.service`,
+            // If a unit's name looks like the name of a control file, as `cpu.service` does,
             // systemd puts `_` before the name of the unit's cgroup.
             let Some(unit) = Self::parse_name(name.strip_prefix('_').unwrap_or(name)) else {
                 break;

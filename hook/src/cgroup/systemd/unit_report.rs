@@ -9,18 +9,20 @@ use super::unit::Unit;
 pub struct SystemdReport {
     pub unit: Unit,
     pub outcome: UnitOutcome,
-    /// The links `/dev/char/MAJOR:MINOR` or `/dev/block/MAJOR:MINOR` that were missing. systemd
-    /// before version 240 needs them to identify devices.
+    /// The links `/dev/char/MAJOR:MINOR` or `/dev/block/MAJOR:MINOR` that were missing on the host.
+    /// systemd before version 240 needs them to identify devices; for newer versions the list is
+    /// empty.
     pub links: Vec<LinkReport>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnitOutcome {
     NoSystemd,
-    /// systemd does not know the unit, because another program has created the cgroup.
+    /// systemd does not know the unit, because another program has created a cgroup with the name
+    /// of a unit.
     UnknownUnit,
     /// The unit restricts no devices. It was not changed, because a first entry in `DeviceAllow=`
-    /// would deny all other devices.
+    /// would make systemd deny all other devices.
     Unrestricted,
     AlreadyAllowed,
     Added {
@@ -42,8 +44,9 @@ pub enum LinkReport {
 }
 
 impl SystemdReport {
-    /// Reports whether the administrator should see this result in the log. This is the case if
-    /// links were missing on the host, or if the device rules may be lost.
+    /// Reports whether the administrator should see this result in the log. This is so if links
+    /// were missing on the host. It is also so if this process may not change the unit, because the
+    /// device rules may then be lost.
     pub(crate) fn needs_log_entry(&self) -> bool {
         !self.links.is_empty() || self.outcome == UnitOutcome::NoPermission
     }

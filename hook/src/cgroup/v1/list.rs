@@ -13,8 +13,8 @@ const MAX_DEVICE_LIST_BYTES: u64 = 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cgroup) enum DeviceList {
-    /// The file is `a *:* rwm`. The kernel then allows all devices except those that were written
-    /// to `devices.deny`, and no file lists these exceptions.
+    /// The content of the file is `a *:* rwm`. The kernel then allows all devices except those that
+    /// were written to `devices.deny`. No file shows these exceptions.
     AllDevices,
     /// The file lists the allowed devices. The kernel denies all others.
     AllowedEntries(Vec<ListEntry>),
@@ -52,8 +52,9 @@ impl DeviceList {
         Ok(Self::AllowedEntries(entries))
     }
 
-    /// Returns the entries of this list that no single entry of `other_list` includes. Returns no
-    /// entry if one of the two lists allows all devices, because its exceptions are not known.
+    /// Returns the entries of this list that `other_list` lacks: no single entry of it allows as
+    /// much. Returns no entry if one of the lists allows all devices, because its exceptions are
+    /// unknown.
     pub(super) fn find_missing_entries(&self, other_list: &Self) -> Vec<ListEntry> {
         let (Self::AllowedEntries(entries), Self::AllowedEntries(other_entries)) =
             (self, other_list)

@@ -1,4 +1,4 @@
-//! Changes device rules on cgroup v1. There, each cgroup has the control files `devices.list`,
+//! Changes device rules on cgroup v1. Each cgroup of v1 has the control files `devices.list`,
 //! `devices.allow` and `devices.deny` (admin-guide/cgroup-v1/devices in the kernel's
 //! documentation).
 
@@ -19,14 +19,15 @@ use super::report::{CgroupReport, RuleChangeOutcome};
 use super::rule::DeviceRule;
 pub(super) use list::DeviceList;
 
-/// Adds to `devices.allow` those of `rules` that the cgroup's `devices.list` does not contain.
+/// Allows the devices of `rules`: writes each rule to `devices.allow` that the cgroup's
+/// `devices.list` does not include.
 pub(super) fn allow(
     cgroup: &CgroupDir,
     rules: &[DeviceRule],
 ) -> Result<Vec<CgroupReport>, CgroupError> {
     let outcome = match DeviceList::read(&cgroup.dir)? {
         // A cgroup that allows all devices may still have exceptions, which the kernel does not
-        // show. So every rule is written: it removes the exception for its device, and has no
+        // show. So every rule is written. The write removes an exception for the device, and has no
         // effect if there is none.
         DeviceList::AllDevices => match write_rules(cgroup, rules)? {
             RuleChangeOutcome::NoPermission { .. } | RuleChangeOutcome::Written { .. } => {
@@ -50,14 +51,15 @@ pub(super) fn allow(
     }])
 }
 
-/// Reports whether the cgroup with the directory `dir` restricts devices: `devices.list` then names
-/// the allowed devices, and the kernel denies all others.
+/// Reports whether the cgroup with the directory `dir` restricts devices. If so, `devices.list`
+/// names the allowed devices, and the kernel denies all others.
 pub(super) fn restricts_devices(dir: &Path) -> Result<bool, CgroupError> {
     Ok(DeviceList::read(dir)? != DeviceList::AllDevices)
 }
 
-/// Writes to `devices.allow` the entries of `earlier_list` that the cgroup no longer allows,
-/// because systemd has cleared the list since. Returns the number of these entries.
+/// Writes those entries of `earlier_list` to `devices.allow` that the cgroup no longer allows.
+/// systemd clears the list when it sets a unit's rules, so such entries are lost. Returns their
+/// number.
 pub(super) fn restore_entries(
     cgroup: &CgroupDir,
     earlier_list: &DeviceList,
@@ -74,8 +76,8 @@ pub(super) fn restore_entries(
     Ok(lost_entries.len())
 }
 
-/// Writes `rules` to `devices.deny`, one rule per write. If the cgroup's list allows all devices,
-/// the kernel adds an exception for each rule.
+/// Writes `rules` to `devices.deny`, one rule per write. If the cgroup allows all devices, the
+/// kernel adds an exception for each rule. Otherwise it removes the rule from the list.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(super) fn deny(cgroup: &CgroupDir, rules: &[DeviceRule]) -> Result<(), CgroupError> {
     let path = cgroup.dir.join("devices.deny");
@@ -126,7 +128,8 @@ enum WriteRefusal {
     Error(CgroupError),
 }
 
-/// Finds out why the kernel refused `rule` in `devices.allow`. `source` is the error of the write.
+/// Finds out why the kernel refused the write of `rule` to `devices.allow`. `source` is the error
+/// of the write.
 ///
 /// EPERM or EACCES means that an ancestor denies the device, or that this process does not have
 /// CAP_SYS_ADMIN. If neither is the case, something else refuses the rule, such as a security

@@ -1,9 +1,10 @@
 //! Generates device programs (eBPF) from device rules.
 //!
 //! A generated program loads the access request into registers, and then evaluates one rule after
-//! the other. Each rule is a block of tests, with a verdict at the end. A rule that allows an
-//! access clears the bits of this access in the requested access. When no bit is left, the request
-//! is admitted. So a rule for `r` alone never admits a request for `rw`.
+//! the other. The code of a rule first tests whether the rule applies to the device, and then
+//! decides. A rule that allows an access clears the bits of this access in the requested access.
+//! When no bit is left, the request is admitted. So a rule for `r` alone never admits a request for
+//! `rw`.
 
 use device_class::device::DeviceNumber;
 
@@ -16,7 +17,7 @@ use crate::sys::bpf::Insn;
 const RESULT: Reg = Reg::R0;
 const CONTEXT: Reg = Reg::R1;
 const KIND: Reg = Reg::R2;
-/// The register with those bits of the requested access that no rule has allowed yet.
+/// The register with the bits of the requested access that no rule has allowed so far.
 const REMAINING_ACCESS: Reg = Reg::R3;
 const MAJOR_NUMBER: Reg = Reg::R4;
 const MINOR_NUMBER: Reg = Reg::R5;
@@ -32,9 +33,9 @@ pub(super) fn generate_program(spec_rules: &SpecRules) -> Vec<Insn> {
     assembler.0
 }
 
-/// Generates code that admits the requests that `rules` allow, and that is put before a device
-/// program. All other requests continue with this program, which finds the address of the context
-/// in R1 as usual.
+/// Generates code that admits the requests which `rules` allow. The caller puts the code before a
+/// device program. All other requests run on into this program, which finds the address of the
+/// context in R1 as usual.
 pub(super) fn generate_admission_code(rules: &[DeviceRule]) -> Vec<Insn> {
     let mut assembler = Assembler::with_prologue();
     for rule in rules {
@@ -43,8 +44,8 @@ pub(super) fn generate_admission_code(rules: &[DeviceRule]) -> Vec<Insn> {
     assembler.0
 }
 
-/// Generates code that refuses requests for the devices of `rules`, and that is put before a device
-/// program. All other requests continue with this program.
+/// Generates code that refuses requests for the devices of `rules`. The caller puts the code before
+/// a device program. All other requests run on into this program.
 pub(super) fn generate_refusal_code(rules: &[DeviceRule]) -> Vec<Insn> {
     let mut assembler = Assembler::with_prologue();
     for rule in rules {
@@ -56,8 +57,8 @@ pub(super) fn generate_refusal_code(rules: &[DeviceRule]) -> Vec<Insn> {
     assembler.0
 }
 
-/// A rule that was decoded from code that [`generate_admission_code`] or [`generate_refusal_code`]
-/// generated.
+/// A rule that [`decode_rule`] found in code of [`generate_admission_code`] or
+/// [`generate_refusal_code`].
 pub(super) struct DecodedRule {
     pub(super) number: DeviceNumber,
     pub(super) is_allowed: bool,
@@ -66,7 +67,7 @@ pub(super) struct DecodedRule {
 }
 
 /// Decodes the device rule at the start of `code`. Returns `None` if `code` does not begin with the
-/// instructions that [`generate_admission_code`] or [`generate_refusal_code`] generate for a rule.
+/// instructions that this module generates for a rule about one device number.
 pub(super) fn decode_rule(code: &[Insn]) -> Option<DecodedRule> {
     let constant_operand = |index: usize| match Instruction::decode(*code.get(index)?)? {
         Instruction::Jump {
@@ -88,9 +89,9 @@ pub(super) fn decode_rule(code: &[Insn]) -> Option<DecodedRule> {
         major: constant_operand(1)?.cast_unsigned(),
         minor: constant_operand(2)?.cast_unsigned(),
     };
-    // An allowing rule has the inverted access bits as a constant in its fourth instruction. In a
-    // denying rule, the fourth instruction copies a register, and the fifth has the access bits as
-    // a constant.
+    // The rule allows if its fourth instruction has a constant, which consists of the inverted
+    // access bits. The fourth instruction of a denying rule copies a register, and the fifth has
+    // the access bits.
     let inverted_access = constant_operand(3);
     let is_allowed = inverted_access.is_some();
     let bits = inverted_access
@@ -114,7 +115,8 @@ pub(super) fn decode_rule(code: &[Insn]) -> Option<DecodedRule> {
 struct Assembler(Vec<Insn>);
 
 impl Assembler {
-    /// Starts a program with the instructions that load the access request into registers.
+    /// Starts a program with the prologue: the instructions that load the access request into
+    /// registers.
     fn with_prologue() -> Self {
         let mut assembler = Self(Vec::new());
         assembler.extend([
@@ -199,7 +201,7 @@ fn mov(dst: Reg, constant: i32) -> Instruction {
 
 fn jump(condition: Condition, dst: Reg, constant: i32, offset: i16) -> Instruction {
     Instruction::Jump {
-        // Uses the 64-bit jump, because 32-bit jumps (BPF_JMP32) exist only since Linux 5.1.
+        // The jump is a 64-bit jump, because 32-bit jumps (BPF_JMP32) exist only since Linux 5.1.
         width: Width::W64,
         condition,
         dst,

@@ -1,8 +1,8 @@
-//! Evaluates a device program (eBPF) without the kernel. This shows which devices the program
+//! Evaluates a device program (eBPF) without the kernel, to find out which devices the program
 //! admits.
 //!
-//! The result is exact for the supported instructions. Any other instruction is an error, so that a
-//! result is never a guess.
+//! The result is exact for the supported instructions. Any other executed instruction is an error,
+//! so that a result is never a guess.
 
 use super::insn::{AluOp, Condition, Instruction, LoadSize, Operand, Reg, Width};
 use super::request::{AccessRequest, CONTEXT_LEN};
@@ -126,15 +126,15 @@ fn operand_value(
         Operand::Reg(reg) => match registers[reg.index()] {
             RegisterValue::Number(number) => Ok(number),
             // The kernel does not load a program that calculates with an unset register or with the
-            // address of the context. So this case does not occur in a loaded program.
+            // address of the context. So no loaded program causes this error.
             RegisterValue::Unset | RegisterValue::ContextAddress => Err(UnsupportedInstruction),
         },
     }
 }
 
 fn calculate(width: Width, op: AluOp, left: u64, right: u64) -> u64 {
-    // The upper half of the operands must not affect a 32-bit operation. A shift to the right would
-    // move bits of it into the result, so the upper half is replaced here.
+    // The upper half of a register must not affect a 32-bit operation. But a shift to the right
+    // would move its bits into the result, so the upper half is replaced here.
     let (left, signed, bits) = match width {
         Width::W64 => (left, left.cast_signed(), u64::BITS),
         Width::W32 => (

@@ -1,5 +1,5 @@
-//! A fuzz target for device programs. It rewrites a program so that it admits rules. It also
-//! compares the evaluator with rbpf, an independent virtual machine for eBPF.
+//! A fuzz target for device programs. It rewrites a program so that the program admits certain
+//! devices. It also compares the evaluator with rbpf, an independent virtual machine for eBPF.
 
 use super::evaluator;
 use super::insn::{AluOp, Condition, Instruction, Operand};
@@ -18,7 +18,8 @@ pub fn device_program(bytes: &[u8]) {
     let rules: Vec<DeviceRule> = rules.iter().filter_map(parse_device_rule).collect();
     let rules = rule::merge_by_device(&rules);
     let program: Vec<Insn> = program.as_chunks().0.to_vec();
-    // Every rule for a device also admits a request with no access bits (access mode 3 of open(2)).
+    // A request is covered if a rule admits it. A request with no access bits (access mode 3 of
+    // open(2)) is covered by every rule for its device.
     let is_covered = |request: &AccessRequest| {
         rules.iter().any(|rule| {
             (rule.kind(), rule.major(), rule.minor())
@@ -55,8 +56,9 @@ pub fn device_program(bytes: &[u8]) {
                 } else {
                     original_result
                 };
-                // The evaluator refuses a program that reads an unset register. The kernel does not
-                // load such a program, so the two results are not compared.
+                // If the evaluator refuses the original program, for example because it reads an
+                // unset register, the results are not compared. The kernel does not load such a
+                // program.
                 if expected.is_some() {
                     assert_eq!(
                         admits(&rewritten_program, &request),
@@ -89,8 +91,8 @@ fn parse_device_rule([kind, access, major, minor]: &[u8; 4]) -> Option<DeviceRul
     ))
 }
 
-/// Returns requests with every device kind and every access. Their device numbers are those of
-/// `rules` and neighbouring numbers.
+/// Returns requests for the devices of `rules` and for devices with neighbouring numbers, with
+/// every device kind and every access.
 fn generate_requests(rules: &[DeviceRule]) -> impl Iterator<Item = AccessRequest> {
     let devices = rules.iter().flat_map(|rule| {
         let (major, minor) = (rule.major(), rule.minor());

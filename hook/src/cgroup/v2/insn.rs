@@ -42,7 +42,7 @@ pub(super) enum Width {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operand {
-    /// A constant, which is sign-extended to the width of the operation.
+    /// A constant of the instruction. It is sign-extended to the width of the operation.
     Const(i32),
     Reg(Reg),
 }
@@ -173,7 +173,7 @@ impl Instruction {
     }
 
     /// Decodes an instruction in the kernel's format (`struct bpf_insn`). Returns `None` if the
-    /// instruction is not supported, or if a field that the instruction does not use is not zero.
+    /// instruction is not supported, or if one of its unused fields is not zero.
     pub(super) fn decode(insn: Insn) -> Option<Self> {
         let [
             code,
@@ -224,9 +224,8 @@ impl Instruction {
             },
             _ => return None,
         };
-        // `encode` sets the fields that an instruction does not use to zero. Newer kernels give a
-        // meaning to some of these fields. So an instruction in which such a field is not zero is
-        // refused.
+        // `encode` sets the unused fields of an instruction to zero. Newer kernels give a meaning
+        // to some of these fields. So an instruction is refused if such a field is not zero.
         (instruction.encode() == insn).then_some(instruction)
     }
 }

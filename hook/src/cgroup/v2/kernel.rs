@@ -1,4 +1,4 @@
-//! Declares the kernel's operations on device programs as a trait, so that tests can simulate the
+//! Declares a trait with the kernel's operations on device programs, so that tests can simulate the
 //! kernel.
 
 use std::fs::{self, File};
@@ -13,13 +13,13 @@ use nix::sys::stat::Mode;
 use crate::cgroup::privilege;
 use crate::sys::bpf::{self, CgroupPrograms, Insn, ProgramDescription, ProgramScope};
 
-/// The name of the device programs that Boathook loads. bpftool shows the name. The kernel permits
-/// at most 15 characters.
+/// The name of the device programs that Boathook loads, which bpftool shows. The kernel permits at
+/// most 15 characters (`BPF_OBJ_NAME_LEN`).
 const PROGRAM_NAME: &str = "boathook_device";
 
-/// Reports whether the kernel hides the instructions of device programs that are loaded from now
-/// on. If `net.core.bpf_jit_harden` is 2, the kernel obfuscates ("blinds") the constants of all
-/// programs, and does not show the instructions of such programs.
+/// Reports whether the kernel will hide the instructions of a device program that is loaded now. If
+/// `net.core.bpf_jit_harden` is 2, the kernel obfuscates ("blinds") the constants of every program
+/// that it loads. It does not show the instructions of such a program.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub fn hides_new_programs() -> bool {
     let harden = fs::read("/proc/sys/net/core/bpf_jit_harden");
@@ -45,13 +45,13 @@ pub(super) trait Kernel {
     ) -> Result<(), Errno>;
     fn detach(&self, cgroup: &Self::Cgroup, program: &Self::Program) -> Result<(), Errno>;
 
-    /// Reports whether this process has CAP_SYS_ADMIN and CAP_NET_ADMIN in the initial user
-    /// namespace, which the operations of this trait need.
+    /// Reports whether this process has the capabilities for the operations of this trait:
+    /// CAP_SYS_ADMIN and CAP_NET_ADMIN in the initial user namespace.
     fn is_privileged(&self) -> bool;
 
-    /// Reports whether an operation failed with `errno` because this process does not have the
-    /// capabilities for it. If this process has them all, EPERM and EACCES have another cause, such
-    /// as a security module.
+    /// Reports whether an operation failed with `errno` because this process lacks the capabilities
+    /// for it. If the process has them, EPERM and EACCES have another cause, such as a security
+    /// module.
     fn lacks_privileges(&self, errno: Errno) -> bool {
         matches!(errno, Errno::EPERM | Errno::EACCES) && !self.is_privileged()
     }

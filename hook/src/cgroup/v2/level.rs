@@ -12,8 +12,9 @@ use crate::cgroup::report::RuleChangeOutcome;
 use crate::cgroup::{Ancestor, CgroupOwner};
 use crate::sys::bpf::{Insn, ProgramScope};
 
-/// The maximum number of attempts to change device programs. An attempt is repeated if another
-/// process changes the programs of the cgroup at the same time.
+/// The maximum number of attempts to change the device programs of a cgroup. Another attempt is
+/// made if another process has changed the programs at the same time. After the last, the change
+/// fails.
 const MAX_ATTEMPTS: usize = 10;
 
 /// A cgroup whose device programs apply to the container. It is the container's own cgroup or one
@@ -23,8 +24,8 @@ pub(super) struct CgroupLevel<'a, K: Kernel> {
     pub(super) cgroup: K::Cgroup,
 }
 
-/// The reason why an attempt to change device programs failed. It decides whether the attempt is
-/// repeated.
+/// The reason why an attempt to change device programs failed. Only after
+/// [`Self::ConcurrentChange`] is another attempt made.
 enum AttemptError {
     /// Another process removed a device program while this process was replacing it. The caller may
     /// try again.
@@ -36,8 +37,8 @@ enum AttemptError {
 }
 
 impl<K: Kernel> CgroupLevel<'_, K> {
-    /// Reports whether a device program whose instructions the kernel hides
-    /// (`net.core.bpf_jit_harden=2`) is attached to this cgroup.
+    /// Reports whether a hidden device program is attached to this cgroup. The kernel does not show
+    /// the instructions of such a program (`net.core.bpf_jit_harden=2`).
     pub(super) fn has_hidden_program(&self, kernel: &K) -> Result<bool, Errno> {
         for id in kernel.query(&self.cgroup, ProgramScope::Attached)?.ids {
             if is_hidden(&kernel.dump(&kernel.open(id)?)?) {
@@ -91,8 +92,8 @@ impl<K: Kernel> CgroupLevel<'_, K> {
         let attached_programs = kernel
             .query(&self.cgroup, ProgramScope::Attached)
             .map_err(to_list_error)?;
-        // If a program was attached without BPF_F_ALLOW_MULTI, a descendant can override it. Then
-        // the program does not apply to the container, and is not changed.
+        // A program that was attached with BPF_F_ALLOW_OVERRIDE does not apply to the container if
+        // a descendant cgroup has a program of its own. Such a program is not changed.
         let effective_programs = kernel
             .query(leaf_cgroup, ProgramScope::Effective)
             .map_err(to_list_error)?;
@@ -143,14 +144,14 @@ impl<K: Kernel> CgroupLevel<'_, K> {
                     let description = kernel
                         .describe_program(&old_program)
                         .map_err(to_read_error)?;
-                    // The runtime's program is the only program of the cgroup, uses no map, and
-                    // depends only on config.json. So it can be generated again if the kernel hides
-                    // it.
+                    // A hidden program is taken for the runtime's program if it is the only one of
+                    // the cgroup and uses no map. Then it depends only on config.json, so it can be
+                    // generated again.
                     let is_runtime_program = admission == AdmissionChange::HiddenProgram
                         && is_only_program
                         && description.map_count == 0;
-                    // Boathook adds devices only to the runtime's program. So no other program has
-                    // rules that must be withdrawn.
+                    // If devices are only revoked, a program that is not the runtime's stays as it
+                    // is. Boathook does not add devices to a program that it cannot read.
                     if !is_runtime_program && change.rules.is_empty() {
                         continue;
                     }

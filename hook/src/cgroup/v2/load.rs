@@ -1,5 +1,5 @@
 //! Loads a device program into the kernel. If the kernel's verifier refuses the program, the error
-//! contains the end of its log.
+//! contains the end of the verifier's log.
 
 use nix::errno::Errno;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
@@ -19,8 +19,8 @@ pub(super) struct LoadError {
     pub(super) log: String,
 }
 
-/// Loads `program` into the kernel. If the kernel refuses it, tries again with a buffer for the
-/// verifier's log, and after EPERM also with a higher limit of locked memory (RLIMIT_MEMLOCK).
+/// Loads `program` into the kernel. If the kernel refuses it, tries once more with a buffer for the
+/// verifier's log. After EPERM, first raises the limit of locked memory (RLIMIT_MEMLOCK).
 pub(super) fn load_program<K: Kernel>(
     kernel: &K,
     program: &[Insn],
@@ -41,8 +41,9 @@ pub(super) fn load_program<K: Kernel>(
     })
 }
 
-/// Raises RLIMIT_MEMLOCK to infinity. If this process may not exceed the hard limit, raises it to
-/// the hard limit. Ignores a failure, because the next attempt to load the program reports it.
+/// Raises RLIMIT_MEMLOCK to infinity, or to the hard limit if this process may not exceed that. A
+/// failure is ignored, because the next attempt to load the program then fails and reports an
+/// error.
 fn raise_locked_memory() {
     let resource = Resource::RLIMIT_MEMLOCK;
     if setrlimit(resource, RLIM_INFINITY, RLIM_INFINITY).is_err()

@@ -1,16 +1,16 @@
-//! Changes device rules on cgroup v2. There, device programs (`BPF_PROG_TYPE_CGROUP_DEVICE`, Linux
-//! 4.15) are attached to the container's cgroup and its ancestors. All of these programs must admit
-//! a device.
+//! Changes device rules on cgroup v2. The rules are device programs (`BPF_PROG_TYPE_CGROUP_DEVICE`,
+//! Linux 4.15), which are attached to the container's cgroup and its ancestors. A process may open
+//! a device only if all of these programs admit it.
 //!
-//! An additional program could only deny more devices. So each program that denies a requested
-//! device is replaced. The new program admits the device, and otherwise decides like the replaced
-//! program.
+//! An additional program could only deny more devices. So to allow a device, each program that
+//! denies it is replaced. The new program admits the device, and decides about all others like the
+//! old one.
 //!
 //! Programs of the container's own cgroup and of systemd's slices and services are replaced. In a
 //! slice or service, the change applies to all processes of the unit, until systemd sets the rules
-//! of the unit again. A program of any other ancestor, such as another container, is never
-//! replaced, because the change would persist after the end of the container, when no process of
-//! Boathook runs.
+//! of the unit again. A program of any other ancestor, such as that of another container, is never
+//! replaced. The change would remain after the end of the container, when no process of Boathook
+//! runs to undo it.
 
 mod assembler;
 mod evaluator;
@@ -48,15 +48,14 @@ struct RequiredChange<'a> {
     rules: &'a [DeviceRule],
     /// The rules of devices that the container's own programs must no longer admit.
     revoked_rules: &'a [DeviceRule],
-    /// The runtime's rules. If the kernel hides a device program, it is generated again from these
-    /// rules.
+    /// The device rules that the runtime enforces. If the kernel hides the runtime's device
+    /// program, a new program is generated from these rules.
     spec_rules: &'a SpecRules,
 }
 
-/// Changes device programs so that they admit the devices of `rules`. These are the programs of the
-/// container's cgroup, and of the systemd slices and services above it. The programs of the
-/// container's own cgroups also stop admitting the devices of `revoked_rules`. Each program is
-/// replaced at most once.
+/// Changes the device programs of the container's cgroup, and of the systemd slices and services
+/// above it, so that they admit the devices of `rules`. The programs of the container's own cgroups
+/// also stop admitting the devices of `revoked_rules`. Each program is replaced at most once.
 pub(super) fn change_programs(
     cgroup: &CgroupDir,
     revoked_rules: &[DeviceRule],
@@ -83,7 +82,7 @@ pub(super) fn check_enclosing_cgroups(
 
 /// Reports whether device programs are attached to a cgroup. `dir` is the directory of the cgroup.
 ///
-/// Returns false if this process does not have the privileges to list programs. In this case it
+/// Returns false if this process does not have the privileges to list programs, because it then
 /// cannot change any program either.
 pub(super) fn restricts_devices(dir: &Path) -> Result<bool, CgroupError> {
     let cgroup = RunningKernel
@@ -99,9 +98,9 @@ pub(super) fn restricts_devices(dir: &Path) -> Result<bool, CgroupError> {
     Ok(!ids.is_empty())
 }
 
-/// Handles `errno`, with which the kernel refused to show device programs. Returns an empty list if
-/// this process does not have the privileges, because it cannot change any program either then.
-/// Otherwise returns the error.
+/// Handles the error `errno` of a call that lists or reads device programs. Returns an empty list
+/// if this process does not have the privileges, because it then cannot change any program either.
+/// Returns any other error.
 fn ignore_missing_privileges<K: Kernel, T>(
     kernel: &K,
     dir: &Path,
@@ -117,8 +116,8 @@ fn ignore_missing_privileges<K: Kernel, T>(
     }
 }
 
-/// Reports whether a device program whose instructions the kernel hides
-/// (`net.core.bpf_jit_harden=2`) is attached to the container's own cgroups.
+/// Reports whether a hidden device program is attached to the container's own cgroups. The kernel
+/// does not show the instructions of such a program (`net.core.bpf_jit_harden=2`).
 pub(super) fn has_hidden_program(cgroup: &CgroupDir) -> Result<bool, CgroupError> {
     has_hidden_program_on(&RunningKernel, cgroup)
 }
@@ -140,8 +139,8 @@ fn has_hidden_program_on<K: Kernel>(kernel: &K, cgroup: &CgroupDir) -> Result<bo
     Ok(false)
 }
 
-/// Returns those of `rules` that device programs of the cgroup or its ancestors deny, and the
-/// number of programs that cannot be evaluated, which may deny more.
+/// Returns those of `rules` that device programs of the cgroup or its ancestors deny. Also returns
+/// the number of programs that cannot be evaluated. Such programs may deny more.
 pub(super) fn find_denied_rules(
     cgroup: &CgroupDir,
     rules: &[DeviceRule],
@@ -173,7 +172,8 @@ fn find_denied_rules_on<K: Kernel>(
         codes.collect::<Result<Vec<_>, Errno>>()
     };
     let programs = match read_programs() {
-        // Another process, such as systemd, has replaced a program since the programs were listed.
+        // ENOENT means that another process, such as systemd, has replaced a program after it was
+        // listed. So the programs are listed again, but only once.
         Err(Errno::ENOENT) => read_programs(),
         result => result,
     };
@@ -248,11 +248,12 @@ fn open_levels<'a, K: Kernel>(
     cgroup.self_and_ancestors().map(open).collect()
 }
 
-/// Checks the device programs that apply to the container but are never changed. They are attached
-/// to cgroups that enclose the container's cgroup, or to cgroups above the mount point, which this
-/// process does not see.
+/// Checks the device programs that apply to the container but that Boathook never changes. They
+/// belong to cgroups that enclose the container's cgroup. Some of these may be above the mount
+/// point, where this process does not see them.
 ///
-/// Fails if such a program denies one of `rules`. Reports a program that cannot be evaluated.
+/// Fails if such a program denies one of `rules`. Returns a report for each program that cannot be
+/// evaluated, because it may deny a device.
 fn check_enclosing_programs<K: Kernel>(
     kernel: &K,
     cgroup: &CgroupDir,
@@ -268,7 +269,8 @@ fn check_enclosing_programs<K: Kernel>(
             .and_then(|opened_program| kernel.dump(&opened_program))
         {
             Ok(code) => code,
-            // Another process has removed the program since the programs were listed.
+            // Another process has removed the program after it was listed, so it no longer denies
+            // anything.
             Err(Errno::ENOENT) => continue,
             Err(errno) => {
                 check_privileges(errno)?;
@@ -303,9 +305,9 @@ fn check_enclosing_programs<K: Kernel>(
     Ok(reports)
 }
 
-/// Returns the ids of the device programs that apply to the container but are never changed. Each
-/// id has the directory of the cgroup to which the program is attached, or `None` if this process
-/// does not see this cgroup.
+/// Returns the ids of the device programs that apply to the container but that Boathook never
+/// changes. The path of an id is the directory of the cgroup to which the program is attached. It
+/// is `None` if this process does not see this cgroup.
 fn list_enclosing_programs<'a, K: Kernel>(
     kernel: &K,
     levels: &[CgroupLevel<'a, K>],
@@ -330,7 +332,8 @@ fn list_enclosing_programs<'a, K: Kernel>(
         }
     }
     if !programs.is_empty() {
-        // Programs that were replaced while the cgroups were queried are left out.
+        // A program may have been replaced while the cgroups were queried. Only the programs that
+        // still apply are returned.
         let effective_ids = query_effective()?.ids;
         programs.retain(|(id, _)| effective_ids.contains(id));
     }

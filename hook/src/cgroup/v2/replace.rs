@@ -1,5 +1,5 @@
-//! Replaces a device program of a cgroup. At every moment, the replaced program or the new program
-//! is attached.
+//! Replaces a device program of a cgroup. At every moment, the old program or the new program is
+//! attached, so that the cgroup never allows all devices.
 
 use nix::errno::Errno;
 
@@ -16,8 +16,8 @@ pub(super) fn replace_program<K: Kernel>(
     new_program: &K::Program,
 ) -> Result<(), Errno> {
     if flags & BPF_F_ALLOW_MULTI == 0 {
-        // Without BPF_F_ALLOW_MULTI, only one program can be attached. Attaching another one
-        // replaces it, if the flags are the same.
+        // Without BPF_F_ALLOW_MULTI, a cgroup has only one program. If another one is attached with
+        // the same flags, it replaces this program.
         return kernel.attach(cgroup, new_program, flags, None);
     }
     match kernel.attach(
@@ -32,8 +32,8 @@ pub(super) fn replace_program<K: Kernel>(
 }
 
 /// Attaches `new_program` and then detaches `old_program`. This is needed before Linux 5.6, which
-/// added BPF_F_REPLACE. Both programs apply between the two calls, so that no additional device is
-/// admitted.
+/// added BPF_F_REPLACE. Between the two calls, both programs apply. So no device is admitted that
+/// only one of them admits.
 fn replace_in_two_steps<K: Kernel>(
     kernel: &K,
     cgroup: &K::Cgroup,

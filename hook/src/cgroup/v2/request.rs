@@ -8,8 +8,8 @@ use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 /// The size of `struct bpf_cgroup_dev_ctx` in bytes. The structure consists of three 32-bit
 /// numbers.
 pub(super) const CONTEXT_LEN: usize = 12;
-/// The offset in bytes of the field `access_type`. Its lower half contains the device kind, and its
-/// upper half the access.
+/// The offset in bytes of the field `access_type`. Its lower 16 bits contain the device kind, and
+/// its upper 16 bits the access.
 pub(super) const ACCESS_TYPE_OFFSET: i16 = 0;
 pub(super) const MAJOR_OFFSET: i16 = 4;
 pub(super) const MINOR_OFFSET: i16 = 8;
@@ -17,8 +17,8 @@ pub(super) const MINOR_OFFSET: i16 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AccessRequest {
     pub(super) kind: DeviceKind,
-    /// The bits of [`Access`]. They are 0 if a file is opened only for ioctl(2) (access mode 3 of
-    /// open(2)).
+    /// The requested access, as the bits of [`Access`]. They are 0 if a file is opened only for
+    /// ioctl(2) (access mode 3 of open(2)).
     pub(super) access: u8,
     pub(super) major: u32,
     pub(super) minor: u32,
@@ -57,7 +57,7 @@ pub(super) fn to_kernel_kind(kind: DeviceKind) -> u32 {
     }
 }
 
-/// Returns the access bits (`BPF_DEVCG_ACC_…`) of `access`, as the constant operand of an
+/// Returns the access bits (`BPF_DEVCG_ACC_…`) of `access`, in the type of a constant of an
 /// instruction.
 pub(super) fn access_bits(access: Access) -> i32 {
     access.bits().into()

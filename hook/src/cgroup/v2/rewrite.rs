@@ -1,5 +1,5 @@
-//! Rewrites a device program (eBPF), so that it admits additional devices, or no longer admits some
-//! devices.
+//! Rewrites a device program (eBPF): the new program admits additional devices, or no longer admits
+//! certain devices. For this, code is put before the program or removed from its start.
 
 use super::assembler;
 use super::evaluator::{self, UnsupportedInstruction};
@@ -8,7 +8,7 @@ use super::request::AccessRequest;
 use crate::cgroup::rule::DeviceRule;
 use crate::sys::bpf::Insn;
 
-/// The change after which a device program admits certain devices.
+/// The change that a device program needs, so that it admits the requested devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AdmissionChange {
     /// The program already admits the devices.
@@ -21,14 +21,16 @@ pub(super) enum AdmissionChange {
     UnsupportedProgram,
 }
 
-/// Evaluates a device program, and returns the change after which it admits the devices of `rules`.
+/// Evaluates a device program, and returns the change that it needs to admit the devices of
+/// `rules`.
 pub(super) fn evaluate_admission(program: &[Insn], rules: &[DeviceRule]) -> AdmissionChange {
     match find_rules_denied_by_program(program, rules) {
         Err(UnsupportedInstruction) if is_hidden(program) => AdmissionChange::HiddenProgram,
         Err(UnsupportedInstruction) => AdmissionChange::UnsupportedProgram,
         Ok(denied_rules) if denied_rules.is_empty() => AdmissionChange::Unneeded,
-        // All instructions must be supported, even those that the evaluation did not reach.
-        // Otherwise the kernel might not load the new program, or it might decide differently.
+        // A program is only rewritten if all its instructions are supported, even those that the
+        // evaluation did not reach. Otherwise the kernel might not load the new program, or the
+        // program might decide differently.
         Ok(_) if !is_readable(program) => AdmissionChange::UnsupportedProgram,
         Ok(denied_rules) => AdmissionChange::Replacement(prepend_admission(&denied_rules, program)),
     }
@@ -53,8 +55,9 @@ pub(super) fn find_rules_denied_by_program(
 }
 
 /// Removes the code that Boathook has put before a device program to admit the devices of `rules`.
-/// The runtime's own code may still admit these devices because of `spec_rules`. In this case, adds
-/// code that refuses them. Returns `None` if the program needs no change.
+/// config.json may also allow such a device, with one of `spec_rules`. If the runtime's own code
+/// therefore still admits it, adds code that refuses it. Returns `None` if the program needs no
+/// change.
 pub(super) fn revoke_rules(
     program: &[Insn],
     rules: &[DeviceRule],
@@ -73,8 +76,8 @@ pub(super) fn revoke_rules(
 }
 
 fn admits_any_access(program: &[Insn], rule: DeviceRule) -> bool {
-    // A request with no access bits is ignored, because a file that is opened so can neither be
-    // read nor written.
+    // A request with no access bits does not count, because the opened file can neither be read nor
+    // written.
     AccessRequest::expand_rule(rule)
         .filter(|request| request.access != 0)
         .any(|request| evaluator::admits_request(program, &request) == Ok(true))
@@ -84,7 +87,7 @@ fn remove_admission_code(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<I
     let prologue = assembler::generate_admission_code(&[]);
     let (mut remaining_code, mut code_after_prologues) = (Vec::new(), program);
     let mut has_removed_rule = false;
-    // Each change of a program puts another prologue with rules before it. So there may be several
+    // Each earlier change has put a prologue and rules before the program, so there may be several
     // prologues.
     while let Some(mut rules_code) = code_after_prologues.strip_prefix(&prologue[..]) {
         let mut remaining_prologue = prologue.clone();
@@ -100,13 +103,14 @@ fn remove_admission_code(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<I
             }
             rules_code = code_after;
         }
-        // The programs of some runtimes begin with the same instructions as a prologue, but no
-        // generated rule follows these instructions.
+        // Without a rule after it, the prologue stays. It may not be Boathook's, because the
+        // programs of some runtimes begin with the same instructions.
         if rules_code.len() == initial_code_len {
             break;
         }
-        // A prologue without rules is needed if no other prologue follows. A program of
-        // [`assembler::generate_program`] uses the registers that the prologue loads.
+        // A prologue that has lost all its rules is dropped only if another prologue follows.
+        // Otherwise the rest of the program may use the registers that the prologue loads, as a
+        // program of [`assembler::generate_program`] does.
         let is_followed_by_prologue = rules_code.starts_with(&prologue);
         if remaining_prologue.len() > prologue.len() || !is_followed_by_prologue {
             remaining_code.append(&mut remaining_prologue);

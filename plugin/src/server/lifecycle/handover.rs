@@ -10,8 +10,8 @@ use super::super::socket::{SocketId, is_served, modification_time, remove_socket
 use super::Lifecycle;
 use crate::kubelet_dir::socket_name;
 
-/// The time limit for the registration that an instance makes before it ends, because the kubelet
-/// would otherwise not notice its end.
+/// The time limit for the last registration of an instance that ends during a handover. Without
+/// this registration, the kubelet would not notice its end.
 pub(in super::super) const LAST_REGISTRATION_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// The maximum time that this instance waits, before it ends, until the earlier instance serves the
@@ -23,7 +23,8 @@ const MARKER_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Lifecycle {
     /// Returns whether an instance with a newer socket serves the resource. Updates the fields
-    /// `successor` and `predecessor` if such an instance has appeared, or is about to end.
+    /// `successor` and `predecessor` if such an instance has appeared, or is about to end and makes
+    /// its socket older.
     pub(super) async fn detect_successor(&mut self) -> bool {
         if self.context.registration_method == RegistrationMethod::Watcher {
             return false;
@@ -48,9 +49,9 @@ impl Lifecycle {
         self.successor.is_some()
     }
 
-    /// Returns whether another instance of the plugin has a newer socket and listens at it. The
-    /// predecessor also has a newer socket after [`Self::return_to_predecessor`], but may hang, and
-    /// then does not count.
+    /// Returns whether another instance of the plugin has a newer socket and listens at it. After
+    /// [`Self::return_to_predecessor`], the predecessor also has a newer socket. However, it may
+    /// hang, and does not count.
     pub(super) fn is_replaced(&self) -> bool {
         let path = self.socket_path(self.slot.other_slot());
         let is_predecessor = match &self.predecessor {
@@ -149,7 +150,8 @@ impl Lifecycle {
     /// Registers once more before this instance ends, if the kubelet would otherwise not notice its
     /// end.
     pub(in super::super) async fn end_handover(&mut self) {
-        // A newer instance is responsible for the handover.
+        // Either the kubelet notices the end anyway, or a newer instance is responsible for the
+        // handover.
         if !self.has_released_predecessor || self.is_replaced() {
             return;
         }
@@ -161,7 +163,7 @@ impl Lifecycle {
         let registration = self.call_register(kubelet_socket_id, SHORT_LOCK_TIMEOUT);
         match tokio::time::timeout(LAST_REGISTRATION_TIMEOUT, registration).await {
             Ok(Some(Ok(()))) => self.confirm_registration(),
-            // The handover marker is kept, so that the next instance registers.
+            // The handover marker is kept, because it makes the next instance register.
             _ => tracing::warn!(
                 resource = %self.resource,
                 "ending during a handover, which the kubelet does not notice before the next \

@@ -53,8 +53,8 @@ pub(super) struct Lifecycle {
     context: Context,
     slot: SocketSlot,
     socket: Option<Socket>,
-    /// The kubelet's socket at which the resource was registered, and the time of that
-    /// registration.
+    /// The kubelet's socket at which the resource was registered, and the time of the registration.
+    /// A new socket means that the kubelet was started again.
     registration: Option<(SocketId, Instant)>,
     listener_sender: watch::Sender<Option<Arc<UnixListener>>>,
     stream_count: StreamCount,
@@ -66,8 +66,8 @@ pub(super) struct Lifecycle {
     /// Whether another instance of the plugin served the resource when this one created its socket.
     replaces_instance: bool,
     predecessor: Option<Predecessor>,
-    /// A guard that counts this resource as a pending handover, while the predecessor runs and the
-    /// kubelet would still notice its end.
+    /// Counts this resource as a pending handover until the guard is dropped. The guard exists
+    /// while the predecessor runs and the kubelet would still notice its end.
     pending_handover: Option<PendingHandoverGuard>,
     handover_marker: HandoverMarker,
     /// Whether this instance has made the kubelet ignore the end of the earlier instance, and has

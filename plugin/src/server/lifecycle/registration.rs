@@ -12,8 +12,8 @@ use super::super::registration_lock::{LOCK_TIMEOUT, RegistrationLock};
 use super::super::socket::{PathState, Socket, SocketId, remove_socket_if_stale};
 use super::Lifecycle;
 
-/// If the kubelet closes the stream of a registration that is older than this, the resource is
-/// registered again without a delay. If the registration is younger, a growing delay comes first.
+/// The minimum age of a registration for which a closed stream is no failure: the resource is then
+/// registered again at once. If the registration is younger, a growing delay comes first.
 const MIN_REGISTRATION_AGE: Duration = Duration::from_secs(1);
 
 impl Lifecycle {

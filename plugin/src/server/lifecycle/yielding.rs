@@ -43,8 +43,9 @@ impl Lifecycle {
         false
     }
 
-    /// Leaves the resource to the other plugin. The first call only waits, so that the caller
-    /// checks for that plugin once more. Each further call waits for a change.
+    /// Leaves the resource to the other plugin. The first call only waits for
+    /// [`CONFIRMATION_DELAY`], so that the caller checks once more whether that plugin exists. Each
+    /// further call waits for a change.
     pub(super) async fn yield_resource(&mut self) {
         if self.other_plugin.is_none() {
             self.other_plugin = Some(OtherPlugin::Suspected);

@@ -69,7 +69,8 @@ pub(crate) fn choose_devices(
         .collect())
 }
 
-/// The devices of a resource that are free, by their positions in the list of the resource.
+/// The devices of a resource that are free. They are represented by their positions in the
+/// resource's list of devices.
 struct FreeDevices {
     is_free: Vec<bool>,
     count: usize,

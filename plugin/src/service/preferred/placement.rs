@@ -87,9 +87,9 @@ pub(super) enum TopologyLevel {
     NumaNode,
 }
 
-/// The number of each device's bin at each [`TopologyLevel`]. The bins of a level are numbered from
-/// 0, in the order of NUMA nodes, then groups, then devices. A device without a group forms a group
-/// alone.
+/// For each device, the number of its bin at each [`TopologyLevel`]. The bins of a level are
+/// numbered from 0, in the order of NUMA nodes, then groups, then devices. A device without a group
+/// forms a group alone.
 #[derive(Debug)]
 pub(super) struct Bins([Vec<usize>; 3]);
 
@@ -189,7 +189,7 @@ impl Packer<'_> {
         }
     }
 
-    /// Takes all free units of the largest bins, one bin after the other, while more units are
+    /// Takes all free units of the largest bin, then of the next one, as long as more units are
     /// needed than the largest bin has. Takes the last units from the other bins.
     fn take_largest_bins(
         &mut self,
@@ -222,10 +222,10 @@ impl Packer<'_> {
         self.take_units(&other_indices, remaining_units);
     }
 
-    /// Returns the number of the NUMA node from which [`Packer::take_largest_bins`] takes
-    /// `unit_count` units out of the fewest groups. If several nodes need equally few groups,
-    /// prefers the node whose last group keeps the fewest free units, then the node with the fewest
-    /// free units, then the first node.
+    /// Returns the number of the NUMA node from which [`Packer::take_largest_bins`] can take
+    /// `unit_count` units out of the fewest groups. Of several such nodes, prefers the node whose
+    /// last group keeps the fewest free units, then the node with the fewest free units, then the
+    /// first node.
     fn find_node_with_fewest_groups(
         &self,
         device_indices: &[usize],
@@ -277,9 +277,9 @@ impl Packer<'_> {
         device_indices.iter().filter(is_in_bin).copied().collect()
     }
 
-    /// Returns a device in the smallest bin that has `unit_count` free units. If several bins have
-    /// this size, prefers the bin in the smallest group, then the bin in the smallest node, then
-    /// the first bin.
+    /// Returns a device in the smallest bin that has `unit_count` free units. Of several bins of
+    /// this size, prefers the bin in the smallest group, then the bin in the smallest NUMA node,
+    /// then the first bin.
     fn find_device_in_smallest_bin(
         &self,
         device_indices: &[usize],

@@ -8,15 +8,16 @@ use device_class::discover::Connections;
 
 use super::placement::{Bins, CandidateDevice, TopologyLevel};
 
-/// The maximum number of equivalent bins that are compared. If there are more, the choice is not
-/// changed.
+/// The maximum number of equivalent bins (groups of devices) that are compared with each other. If
+/// there are more, the choice of these bins is not changed.
 const MAX_COMPARED_BINS: usize = 128;
 
-/// If there are at most this many choices, all of them are compared. For example, there are 12,870
-/// choices of 8 devices out of 16.
+/// The maximum number of choices for which the search compares all of them. For example, there are
+/// 12,870 choices of 8 devices out of 16.
 const MAX_COMPARED_CHOICES: usize = 15_000;
 
-/// The devices of one group, or a single device that has no group.
+/// Devices that are chosen or exchanged together: the devices of one group, or a single device that
+/// has no group.
 #[derive(Debug, Clone, Default)]
 struct Bin {
     device_indices: Vec<usize>,
@@ -25,10 +26,10 @@ struct Bin {
     has_required_units: bool,
 }
 
-/// Exchanges bins that are taken completely for unused bins of the same size on the same NUMA node,
-/// if the chosen devices are then closer to each other. The choice stays as good in every other
-/// respect. A second pass also considers bins on other NUMA nodes, and changes the choice only if
-/// its devices then have more direct links.
+/// Exchanges bins (groups of devices) for others if the chosen devices are then closer to each
+/// other. A completely taken bin is exchanged for an unused bin of the same size on the same NUMA
+/// node. The choice stays as good in every other respect. A second pass also considers bins on
+/// other NUMA nodes, and changes the choice only if its devices then have more direct links.
 pub(super) fn improve_proximity(
     devices: &[CandidateDevice<'_>],
     bins: &Bins,
@@ -47,9 +48,9 @@ pub(super) fn improve_proximity(
     }
 }
 
-/// The cost of a choice, which is minimised. It consists of the negated bandwidth of direct links,
-/// the number of pairs on different NUMA nodes, and the number of PCI bridges between all pairs.
-/// Costs are compared in this order.
+/// The cost of a choice of devices, which is minimised. Its three numbers are the negated bandwidth
+/// of direct links, the number of pairs on different NUMA nodes, and the number of PCI bridges
+/// between all pairs. Costs are compared in this order.
 type Cost = [i64; 3];
 
 fn sum_costs(costs: impl Iterator<Item = Cost>) -> Cost {
@@ -129,7 +130,8 @@ impl BinExchange<'_> {
         }
     }
 
-    /// Returns the groups as bins, in the order of their bin numbers.
+    /// Returns one bin for each group of devices, and for each device that has no group. The order
+    /// is that of the bin numbers.
     fn collect_bins(&self, taken_units: &[usize]) -> Vec<Bin> {
         let mut bins: Vec<Bin> = vec![Bin::default(); self.devices.len()];
         for (index, device) in self.devices.iter().enumerate() {
@@ -180,15 +182,15 @@ impl BinExchange<'_> {
     }
 }
 
-/// The costs between each pair of bins, and between each bin and the devices that are chosen in any
-/// case.
+/// The costs of each pair of bins, and of each bin together with the fixed devices. A fixed device
+/// is chosen, and belongs to none of the bins that can be exchanged.
 struct BinCosts {
     fixed_device_costs: Vec<Cost>,
     bin_pair_costs: Vec<Vec<Cost>>,
 }
 
 impl BinCosts {
-    /// Returns the cost that a bin adds to a choice with the bins `other_bins`.
+    /// Returns the cost that a bin adds if it is chosen in addition to `other_bins`.
     fn compute_added_cost(&self, bin: usize, other_bins: &[usize]) -> Cost {
         let pair_costs = other_bins
             .iter()
@@ -201,8 +203,9 @@ impl BinCosts {
     }
 
     /// Returns the cheapest choice of `bin_count` bins with its cost, or the first of several
-    /// equally cheap choices. If there are too many choices, compares only one choice for each bin.
-    /// Such a choice begins with that bin, and always adds the bin with the least additional cost.
+    /// equally cheap choices. If there are more than [`MAX_COMPARED_CHOICES`], compares only one
+    /// choice for each bin. That choice begins with the bin, and always adds the bin with the least
+    /// additional cost.
     fn find_cheapest_choice(&self, bin_count: usize) -> (Cost, Vec<usize>) {
         let total_count = self.fixed_device_costs.len();
         if count_choices(total_count, bin_count) <= MAX_COMPARED_CHOICES {

@@ -25,11 +25,11 @@ pub(super) struct Candidate<'a> {
     pub(super) used_shares: usize,
 }
 
-/// A physical device with those of its shares that the kubelet offers for the container.
+/// A physical device, with the shares of it that the kubelet offers for the container.
 struct PhysicalDevice<'a> {
     numa_node: Option<u32>,
-    /// The NUMA node and the group. For a device without a group, the number of the physical device
-    /// replaces the group.
+    /// The key of the device's bin: its NUMA node and its group. If the device has no group, its
+    /// number makes it a bin alone.
     bin: (Option<u32>, Option<&'a str>, Option<usize>),
     /// The positions of shares that are not chosen yet, in descending order.
     free_shares: Vec<usize>,
@@ -63,8 +63,8 @@ pub(super) fn choose_shares(
     let mut devices = group_by_physical_device(candidates);
     let node_numbers = assign_key_numbers(devices.iter().map(|device| device.numa_node));
     let bin_numbers = assign_key_numbers(devices.iter().map(|device| device.bin));
-    // The number of chosen shares on each NUMA node, and in each bin: the devices of one group on
-    // one node.
+    // The number of chosen shares on each NUMA node, and the number in each bin. A bin consists of
+    // the devices of one group on one node.
     let (mut chosen_by_node, mut chosen_by_bin) = (vec![0; devices.len()], vec![0; devices.len()]);
     for (index, device) in devices.iter().enumerate() {
         chosen_by_node[node_numbers[index]] += device.chosen_shares;

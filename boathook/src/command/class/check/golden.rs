@@ -1,5 +1,5 @@
-//! Compares the devices and injection plans of a class on a recorded host with a golden file. The
-//! tests of Boathook's own classes compare them in the same way.
+//! Compares the devices and injection plans of a class on a recorded host with a golden file, which
+//! contains the expected result. The tests of Boathook's own classes compare them in the same way.
 
 use std::fmt::Write as _;
 use std::fs;

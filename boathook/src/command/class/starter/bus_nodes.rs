@@ -18,7 +18,7 @@ use super::toml_text::escape_toml;
 pub(super) fn format_node(target: &Target, node_path: &str, host: &dyn HostView) -> Option<String> {
     let node_path = host.canonicalize(Path::new(node_path)).ok()?;
     // The node that programs open with libusb, such as /dev/bus/usb/001/004, has another name in
-    // sysfs.
+    // sysfs. So the item of the target itself is returned.
     if let Target::BusIds {
         bus: "usb",
         vendor,

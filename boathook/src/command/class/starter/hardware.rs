@@ -81,8 +81,8 @@ pub(super) fn find_sysfs_dir(number: DeviceNumber, host: &dyn HostView) -> Optio
     host.canonicalize(Path::new(&link_path)).ok()
 }
 
-/// Returns the vendor and product ids of the USB device to which the node `node_path` belongs, such
-/// as /dev/ttyUSB0. Its sysfs directory is below the directory with the ids.
+/// Returns the vendor and product ids of the USB device to which a node such as /dev/ttyUSB0
+/// belongs. The node's sysfs directory is below the directory that contains the ids.
 pub(in crate::command::class) fn find_usb_ids_of_node(
     node_path: &Path,
     host: &dyn HostView,
