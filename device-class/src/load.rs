@@ -321,13 +321,13 @@ pub fn read_each_source(
     for indexed_directory in &directories {
         let directory = &indexed_directory.directory;
         for name in list_class_file_names(directory.path)? {
-            let masks_other_file = files.contains_key(&name);
-            files.insert(name, (indexed_directory, masks_other_file));
+            let replaces_other_file = files.contains_key(&name);
+            files.insert(name, (indexed_directory, replaces_other_file));
         }
     }
     let mut unusable_count = 0;
     let mut sources = Vec::with_capacity(files.len());
-    for (name, (directory, masks_other_file)) in &files {
+    for (name, (directory, replaces_other_file)) in &files {
         let source = directory.read_source(name);
         if source.as_ref().is_ok_and(ClassSource::is_empty) {
             continue;
@@ -336,7 +336,7 @@ pub fn read_each_source(
         unusable_count += usize::from(!is_usable);
         // A file that replaces another one is always kept. Otherwise, after too many unusable
         // files, a class of an earlier directory would disappear without an error.
-        if is_usable || *masks_other_file || unusable_count <= MAX_UNUSABLE_FILES {
+        if is_usable || *replaces_other_file || unusable_count <= MAX_UNUSABLE_FILES {
             sources.push(source);
         }
     }

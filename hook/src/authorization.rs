@@ -4,7 +4,7 @@
 //! authorizes a request") describes the decision in two tables. The test below compares every
 //! combination with these tables.
 
-use injection_plan::plan::CheckpointRule;
+use injection_plan::plan::UnrecordedDevicesRule;
 
 use crate::oci::CdiGrant;
 
@@ -93,7 +93,7 @@ pub(crate) enum Decision {
     },
     /// The kubelet's checkpoints decide: these are the files in which the kubelet records the
     /// devices and the resource claims of its pods.
-    KubeletCheckpoints(CheckpointRule, ClaimSelection),
+    KubeletCheckpoints(UnrecordedDevicesRule, ClaimSelection),
     /// The container starts, but this request gives it no device.
     NoDevice(DecisionReason),
     /// The request is an error: the container does not start, or the user's command fails.
@@ -182,26 +182,30 @@ pub(crate) fn authorize(
         // device nodes to config.json. For `attach`, a user waits for the result.
         (Sandbox, Cdi | Attach) => Decision::Refused(DecisionReason::Sandbox),
         (Pod, _) if properties.is_trusted => authorize_by_request(DecisionReason::TrustedPod),
-        (Pod, Variable) => {
-            Decision::KubeletCheckpoints(CheckpointRule::LimitToRecorded, ClaimSelection::None)
-        }
-        (Pod, Annotation) => {
-            Decision::KubeletCheckpoints(CheckpointRule::RequireRecorded, ClaimSelection::None)
-        }
+        (Pod, Variable) => Decision::KubeletCheckpoints(
+            UnrecordedDevicesRule::LimitToRecorded,
+            ClaimSelection::None,
+        ),
+        (Pod, Annotation) => Decision::KubeletCheckpoints(
+            UnrecordedDevicesRule::RequireRecorded,
+            ClaimSelection::None,
+        ),
         // Only root writes CDI specifications, but users may choose which of their devices a
         // container gets. CRI-O reads the device names from the annotations of the pod and of a
         // restored image. containerd before 2.1.9, 2.2.5 and 2.3.2 also reads them from a restored
         // image (GHSA-33vj-92qq-66hc), which config.json does not show.
-        (Pod, Cdi) if properties.has_cdi_annotation => {
-            Decision::KubeletCheckpoints(CheckpointRule::RefuseUnrecorded, ClaimSelection::Recorded)
-        }
+        (Pod, Cdi) if properties.has_cdi_annotation => Decision::KubeletCheckpoints(
+            UnrecordedDevicesRule::RefuseUnrecorded,
+            ClaimSelection::Recorded,
+        ),
         (Pod, Cdi) => Decision::KubeletCheckpoints(
-            CheckpointRule::RefuseUnrecorded,
+            UnrecordedDevicesRule::RefuseUnrecorded,
             ClaimSelection::InCheckpointOrAll,
         ),
-        (Pod, Attach) => {
-            Decision::KubeletCheckpoints(CheckpointRule::GrantRequested, ClaimSelection::Recorded)
-        }
+        (Pod, Attach) => Decision::KubeletCheckpoints(
+            UnrecordedDevicesRule::GrantRequested,
+            ClaimSelection::Recorded,
+        ),
     }
 }
 
@@ -291,22 +295,24 @@ mod tests {
         match decision {
             Decision::Ignored => "-",
             Decision::Request { .. } => "request",
-            Decision::KubeletCheckpoints(CheckpointRule::LimitToRecorded, ClaimSelection::None) => {
-                "record"
-            }
-            Decision::KubeletCheckpoints(CheckpointRule::RequireRecorded, ClaimSelection::None) => {
-                "promise"
-            }
             Decision::KubeletCheckpoints(
-                CheckpointRule::RefuseUnrecorded,
+                UnrecordedDevicesRule::LimitToRecorded,
+                ClaimSelection::None,
+            ) => "record",
+            Decision::KubeletCheckpoints(
+                UnrecordedDevicesRule::RequireRecorded,
+                ClaimSelection::None,
+            ) => "promise",
+            Decision::KubeletCheckpoints(
+                UnrecordedDevicesRule::RefuseUnrecorded,
                 ClaimSelection::Recorded,
             ) => "exact",
             Decision::KubeletCheckpoints(
-                CheckpointRule::RefuseUnrecorded,
+                UnrecordedDevicesRule::RefuseUnrecorded,
                 ClaimSelection::InCheckpointOrAll,
             ) => "exact, all claims",
             Decision::KubeletCheckpoints(
-                CheckpointRule::GrantRequested,
+                UnrecordedDevicesRule::GrantRequested,
                 ClaimSelection::Recorded,
             ) => "part",
             Decision::KubeletCheckpoints(..) => "a use that the table does not have",

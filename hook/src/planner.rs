@@ -155,7 +155,7 @@ pub fn plan_container_injection(
         plan.set_capability_states(capabilities);
     }
     plan.env.retain(|name, _| bundle.env.get(name).is_none());
-    let has_paths_masked_by_hook = !bundle.masked_paths.masked_by_hook.is_empty();
+    let has_paths_masked_by_hook = !bundle.masked_paths.removed_masked_paths.is_empty();
     if has_paths_masked_by_hook || plan.file_mounts_mut().next().is_some() {
         let host = open_host(config)?;
         masked_paths::apply_masked_paths(&mut plan, bundle, caller, &host);
@@ -269,7 +269,7 @@ fn plan_for_bundle(
     if let Some(value) = bundle.env.get(LIBRARY_PATH_ENV) {
         plan.add_library_path_dirs(value);
     }
-    spec_device_links::unmask_spec_devices(&mut plan, &bundle.spec_devices, host);
+    spec_device_links::add_links_of_spec_devices(&mut plan, &bundle.spec_devices, host);
     image_modules::relocate_image_modules(&mut plan, &bundle.rootfs);
     Ok(plan)
 }
@@ -293,7 +293,7 @@ fn find_authority(
 
 /// Returns whether an environment variable alone gives the container devices of the class. Returns
 /// false if the kubelet must also have allocated the devices.
-pub fn may_request(
+pub fn is_variable_sufficient(
     class: &DeviceClass,
     bundle: &Bundle,
     config: &Config,
@@ -362,7 +362,7 @@ pub fn complete_device_masks<'l>(
     config: &Config,
 ) -> Result<(), PlannerError> {
     spec_device_links::add_masks_without_devices(plan, classes);
-    spec_device_links::unmask_spec_devices(plan, spec_devices, &open_host(config)?);
+    spec_device_links::add_links_of_spec_devices(plan, spec_devices, &open_host(config)?);
     Ok(())
 }
 
@@ -418,8 +418,13 @@ fn collect_requests(
         let considers_own_request = is_request_considered(caller, source_kind, has_hook);
         let is_requested = considers_own_request
             || considers_attach_requests && container_requests.is_attached(class_name);
-        let may_request = |source: &ClassSource| container_requests.may_request(source);
-        if !is_requested || source.as_ref().is_ok_and(|source| !may_request(source)) {
+        let is_variable_sufficient =
+            |source: &ClassSource| container_requests.is_variable_sufficient(source);
+        if !is_requested
+            || source
+                .as_ref()
+                .is_ok_and(|source| !is_variable_sufficient(source))
+        {
             continue;
         }
         let class = source.as_ref().map_err(FileError::clone);

@@ -35,7 +35,7 @@ pub struct OfferedNames {
     toolkits_by_engine: BTreeMap<Engine, Vec<String>>,
     /// The toolkits of engines that an earlier installation configured and this run does not. Their
     /// names stay in the configuration of these engines.
-    kept_toolkits: BTreeMap<Engine, Vec<String>>,
+    toolkits_of_unconfigured_engines: BTreeMap<Engine, Vec<String>>,
 }
 
 impl OfferedNames {
@@ -51,7 +51,7 @@ impl OfferedNames {
             let tables: Vec<&Compatibility> = payload
                 .parsed_classes()
                 .filter_map(|class| class.spec.compatibility.as_ref())
-                .filter(|table| table.name.as_str() == toolkit && offers_names(table))
+                .filter(|table| table.name.as_str() == toolkit && names_replaceable_programs(table))
                 .collect();
             if tables.is_empty() {
                 bail!("--as {toolkit}: {}", describe_known_toolkits(payload));
@@ -91,8 +91,8 @@ impl OfferedNames {
     /// Keeps the names that an earlier installation configured for other engines, so that a run for
     /// some engines does not remove them. `engines` are the engines that this run configures.
     pub fn keep_names_of_other_engines(&mut self, old_manifest: &Manifest, engines: &[Engine]) {
-        self.kept_toolkits = old_manifest.list_toolkits_by_engine();
-        self.kept_toolkits
+        self.toolkits_of_unconfigured_engines = old_manifest.list_toolkits_by_engine();
+        self.toolkits_of_unconfigured_engines
             .retain(|engine, toolkits| !engines.contains(engine) && !toolkits.is_empty());
     }
 
@@ -107,7 +107,7 @@ impl OfferedNames {
     /// this run does not configure.
     pub(crate) fn list_toolkits_to_record(&self) -> Vec<String> {
         let mut toolkits = self.toolkits.clone();
-        for toolkit in self.kept_toolkits.values().flatten() {
+        for toolkit in self.toolkits_of_unconfigured_engines.values().flatten() {
             if !toolkits.contains(toolkit) {
                 toolkits.push(toolkit.clone());
             }
@@ -118,7 +118,8 @@ impl OfferedNames {
     /// Returns whether the links in Docker's PATH stay unchanged. They do if an earlier
     /// installation made them for Docker and this run does not configure Docker.
     pub(crate) fn keeps_docker_links(&self) -> bool {
-        self.kept_toolkits.contains_key(&Engine::Docker)
+        self.toolkits_of_unconfigured_engines
+            .contains_key(&Engine::Docker)
     }
 
     /// Adds the runtime names and the program links from the table `[compatibility]` of one class.
@@ -272,7 +273,12 @@ pub fn find_unoffered_toolkits(
     let mut classes: Vec<_> = payload.parsed_classes().collect();
     classes.sort_by_key(|class| !class.spec.is_enabled);
     for class in classes {
-        let Some(table) = class.spec.compatibility.as_ref().filter(offers_names) else {
+        let Some(table) = class
+            .spec
+            .compatibility
+            .as_ref()
+            .filter(names_replaceable_programs)
+        else {
             continue;
         };
         let name = table.name.as_str();
@@ -289,7 +295,7 @@ pub fn find_unoffered_toolkits(
 
 /// Returns whether a table `[compatibility]` names a runtime or a program that Boathook can
 /// replace. Some tables name only services of the vendor.
-fn offers_names(table: &&Compatibility) -> bool {
+fn names_replaceable_programs(table: &&Compatibility) -> bool {
     !(table.runtimes.is_empty()
         && table.hook_programs.is_empty()
         && table.runtime_programs.is_empty())
@@ -299,7 +305,7 @@ fn describe_known_toolkits(payload: &Payload) -> String {
     let unique_names: BTreeSet<&str> = payload
         .parsed_classes()
         .filter_map(|class| class.spec.compatibility.as_ref())
-        .filter(offers_names)
+        .filter(names_replaceable_programs)
         .map(|table| table.name.as_str())
         .collect();
     if unique_names.is_empty() {

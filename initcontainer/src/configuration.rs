@@ -108,7 +108,7 @@ impl ConfigurationPlan {
         // in use.
         let copy_path = host.directories().installed_config_path();
         let old_copy_text = host.read(&copy_path)?;
-        if !payload.keeps_config {
+        if !payload.keeps_installed_config {
             let change = Change::from_texts(
                 &copy_path,
                 old_copy_text.as_deref(),

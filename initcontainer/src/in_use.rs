@@ -56,7 +56,7 @@ pub fn find_used_versions(host: &Host) -> Result<BTreeSet<String>, Error> {
 
 /// Returns the ids of the containers that only `boathook-runtime` can stop. Their bundles, or the
 /// processes that monitor them, name it as their runtime.
-pub fn find_wrapped_containers(host: &Host) -> Result<BTreeSet<String>, Error> {
+pub fn find_containers_of_boathook_runtime(host: &Host) -> Result<BTreeSet<String>, Error> {
     let prefix = format!("{}/", host.programs_dir().display());
     let monitor_processes = find_monitor_processes(host);
     let conmon_container_ids = monitor_processes

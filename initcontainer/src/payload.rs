@@ -83,7 +83,7 @@ pub struct Payload {
     pub options: RecordedOptions,
     /// Whether the installed configuration is kept on the host, because the requested one has an
     /// error.
-    pub(crate) keeps_config: bool,
+    pub(crate) keeps_installed_config: bool,
 }
 
 /// A file that the installation copies from the release to the host.
@@ -169,7 +169,7 @@ impl Payload {
                 },
                 ..RecordedOptions::default()
             },
-            keeps_config: false,
+            keeps_installed_config: false,
         })
     }
 
@@ -265,7 +265,7 @@ impl Payload {
             Err(error) if installed_text.is_none() => bail!(error),
             Err(error) => error,
         };
-        self.keeps_config = true;
+        self.keeps_installed_config = true;
         self.notes.push(format!(
             "{} stays as it is, since the given configuration has a mistake: {error}",
             installed_file.display()

@@ -49,7 +49,7 @@ pub(crate) fn start_services(
     // administrator may have enabled others. Both verbs ignore units that are not running.
     let (replaced_units, restarted_units): (Vec<_>, Vec<_>) = list_unit_names(host)
         .into_iter()
-        .partition(|unit| is_replaced_by_reload(unit, steps));
+        .partition(|unit| can_reload_unit(unit, steps));
     for (verb, units) in [
         ("try-restart", restarted_units),
         ("try-reload-or-restart", replaced_units),
@@ -73,7 +73,7 @@ pub(crate) fn start_services(
 /// the plugin executes the newly installed program with its present arguments. During a restart,
 /// the kubelet would refuse pods. A restart is needed if the unit file has changed, because this
 /// file contains the arguments.
-fn is_replaced_by_reload(unit: &str, steps: &[Step]) -> bool {
+fn can_reload_unit(unit: &str, steps: &[Step]) -> bool {
     let is_changed = || {
         let path = Path::new(SYSTEMD_UNITS_DIR).join(unit);
         steps.iter().any(|step| step.path() == path)

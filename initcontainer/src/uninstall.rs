@@ -38,7 +38,7 @@ pub struct RemovalPlan {
     pub kept_files: Vec<String>,
     /// The names of the Docker containers that can no longer be started after the removal, because
     /// their runtime is `boathook-runtime`.
-    pub stranded_containers: Vec<String>,
+    pub unstartable_containers: Vec<String>,
 }
 
 /// Plans the removal of an installation. Also reverts the configuration of the engines in
@@ -49,7 +49,7 @@ pub struct RemovalPlan {
 /// fails if containers still need `boathook-runtime`, if resource claims are prepared, or if an
 /// engine's configuration is not visible.
 pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<RemovalPlan> {
-    let container_ids = in_use::find_wrapped_containers(host)?;
+    let container_ids = in_use::find_containers_of_boathook_runtime(host)?;
     ensure!(
         force || container_ids.is_empty(),
         "these containers were started by boathook-runtime and cannot be stopped without it: {}; \
@@ -211,7 +211,8 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
     }
     let foreign_state_names = list_foreign_state_names(host)?;
     if foreign_state_names.is_empty() {
-        let last_dir = find_last_directory(host, &programs_dirs, foreign_names.is_empty())?;
+        let last_dir =
+            find_outermost_own_directory(host, &programs_dirs, foreign_names.is_empty())?;
         steps.extend(last_dir.map(|path| Step::Discard { path }));
     } else {
         let state_dir = host.state_dir();
@@ -229,7 +230,7 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
     refuse_unwritable_dirs(host, &steps)?;
     Ok(RemovalPlan {
         steps,
-        stranded_containers: in_use::find_wrapped_docker_containers(host),
+        unstartable_containers: in_use::find_wrapped_docker_containers(host),
         engine_plans,
         kept_files,
     })
@@ -385,7 +386,7 @@ fn list_foreign_state_names(host: &Host) -> Result<Vec<String>> {
 /// installation made them. If none of them can be removed, the result is the state directory. That
 /// is also the result if the program directory contains foreign files (`is_programs_dir_own` is
 /// false).
-fn find_last_directory(
+fn find_outermost_own_directory(
     host: &Host,
     made_dirs: &[&PathBuf],
     is_programs_dir_own: bool,

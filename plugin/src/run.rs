@@ -164,13 +164,13 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
             result.context("cannot report that the kubelet is served")?;
             Some("the report")
         }
-        () = wait_for_abandonment(is_replacement) => {
+        () = wait_until_replace_ends(is_replacement) => {
             tracing::warn!(
                 "the reload of the service ended before this instance was its main process, exiting"
             );
             None
         }
-        () = report_ends(other_instances, instance_changes, other_instances_ended, reload.clone()) => {
+        () = watch_for_instance_ends(other_instances, instance_changes, other_instances_ended, reload.clone()) => {
             Some("the watch of other instances")
         }
         () = hang_ups.forward(reload) => Some("the SIGHUP handler"),
@@ -228,7 +228,7 @@ impl Readiness {
 /// Waits until `boathook-plugin replace` has ended without making this instance the main process of
 /// the systemd service. Never returns if this instance becomes the main process, or if it replaces
 /// no other instance.
-async fn wait_for_abandonment(is_replacement: bool) {
+async fn wait_until_replace_ends(is_replacement: bool) {
     if is_replacement {
         let (sender, is_main_process) = oneshot::channel();
         // `boathook-plugin replace` writes a byte once this is the main process. If `replace` ends
@@ -311,7 +311,7 @@ fn is_address_in_use(error: &anyhow::Error) -> bool {
 
 /// Whenever no other instance is left, sets `have_ended` and causes a scan. This scan takes over
 /// the CDI files of the ended instances.
-async fn report_ends(
+async fn watch_for_instance_ends(
     mut other_instances: OtherInstances,
     mut socket_notifications: Notifications,
     have_ended: Arc<AtomicBool>,

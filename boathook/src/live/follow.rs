@@ -34,7 +34,7 @@ use serde::de::DeserializeOwned;
 use crate::live::LiveError;
 use crate::live::announce::{DeviceChange, announce_devices};
 use crate::live::reconcile::{
-    HostSnapshot, copy_with_arrived_devices, find_removed_devices, replace_devices,
+    HostSnapshot, copy_with_present_devices, find_removed_devices, replace_devices,
     revoke_stale_rules,
 };
 use rate_limit::RateLimit;
@@ -54,7 +54,7 @@ pub(crate) fn update_container(container: &str, config: &Config) -> Result<(), L
         return Ok(());
     };
     let snapshot = HostSnapshot::take(slice::from_ref(record), config);
-    let record = &copy_with_arrived_devices(record, &snapshot);
+    let record = &copy_with_present_devices(record, &snapshot);
     let removed_devices = find_removed_devices(record, &snapshot, &config.host_root);
     let lock_timeout = lock::COMMAND_LOCK_TIMEOUT;
     let was_revoked =
@@ -301,7 +301,7 @@ impl<'c> Follower<'c> {
                 // A container may have requested one device by several names. If the recorded name
                 // now leads to another device, but one of the other names still leads to this
                 // device, it keeps its rules.
-                let record = &copy_with_arrived_devices(record, &snapshot);
+                let record = &copy_with_present_devices(record, &snapshot);
                 let removed_devices = find_removed_devices(record, &snapshot, &config.host_root);
                 let _ = revoke_stale_rules(
                     record,

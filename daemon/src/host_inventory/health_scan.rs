@@ -10,7 +10,7 @@ use std::time::Instant;
 use device_class::HostView;
 use device_class::class::{DeviceClass, NameConflict, NameOwners};
 use device_class::discover::{
-    self, FoundNode, HealthHistory, HistoryRule, Inventory, KernelLogRecord,
+    self, DeferredRule, FoundNode, HealthHistory, Inventory, KernelLogRecord,
 };
 use device_class::host::RealHost;
 use device_class::name::{ClassName, DeviceId, ResourceName};
@@ -92,7 +92,7 @@ struct ClassScanState {
     pending_records: Vec<KernelLogRecord>,
     /// The health rules that evaluate log records, each with the id of its device. Only devices
     /// that the last scan found are in the list.
-    log_rules: Vec<(DeviceId, HistoryRule)>,
+    log_rules: Vec<(DeviceId, DeferredRule)>,
     health_programs: HealthPrograms,
     facts_programs: PropertyPrograms,
 }
@@ -173,7 +173,7 @@ impl ClassScanState {
             return false;
         };
         let mut rules = self.log_rules.iter();
-        let concerns_device = |(id, rule): &(DeviceId, HistoryRule)| {
+        let concerns_device = |(id, rule): &(DeviceId, DeferredRule)| {
             let mut records = records.iter();
             records.any(|record| record.concerns_device(id.as_str(), rule))
         };
@@ -269,7 +269,7 @@ pub fn scan_host<'a>(
         response_checks.extend(ResponseCheck::from_devices(class, &inventory, host));
         let log_rules = inventory.devices.iter().flat_map(|device| {
             let rules = device.readings.iter().map(|reading| &reading.rule);
-            let log_rules = rules.filter(|rule| matches!(rule, HistoryRule::NoLoggedFault { .. }));
+            let log_rules = rules.filter(|rule| matches!(rule, DeferredRule::NoLoggedFault { .. }));
             log_rules.map(|rule| (device.id.clone(), rule.clone()))
         });
         class_memory.log_rules = log_rules.collect();

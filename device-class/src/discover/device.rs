@@ -11,7 +11,7 @@ use super::driver_root::DriverRoot;
 use super::naming::find_name_origin;
 use super::source::Candidate;
 use super::{
-    Device, DeviceNetInterfaces, FoundNode, Health, HistoryRule, NetInterfaceSearch, Reading,
+    DeferredRule, Device, DeviceNetInterfaces, FoundNode, Health, NetInterfaceSearch, Reading,
     StateFile, attributes, files, find_host_program, health, links, mask, nodes, paths, sharing,
 };
 use crate::class::{DeviceClass, HealthCheck, HealthTest, Source};
@@ -97,7 +97,7 @@ pub(super) fn build_device(
             unmasked_entries.push(mask::find_unmasked_entry(unmask, attributes, host)?);
         }
     }
-    let (health, readings, whole_device_fault) = {
+    let (health, readings, undivided_use_fault) = {
         let checks = spec.health.iter().chain(&source.health);
         let is_enabled = |check: &&HealthCheck| {
             class.settings.runs_health_programs || !matches!(check.test, HealthTest::Program(_))
@@ -162,7 +162,7 @@ pub(super) fn build_device(
         replicas,
         aliases: aliases?.into_iter().filter(is_name).collect(),
         health,
-        whole_device_fault,
+        undivided_use_fault,
         readings,
         numa: sysfs_dir
             .as_deref()
@@ -189,7 +189,7 @@ fn set_program_paths(
     host: &dyn HostView,
 ) -> Vec<Reading> {
     for reading in &mut readings {
-        let HistoryRule::Program {
+        let DeferredRule::Program {
             program,
             host_program,
             ..

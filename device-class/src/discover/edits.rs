@@ -189,7 +189,7 @@ pub fn find_control_nodes<'a>(
             found_nodes.extend(nodes.into_iter().map(|mut node| {
                 if let (Some(absence), Some(capability)) = (&mut node.absence, &edits.capability) {
                     let switchable = class.spec.request.switchable_capabilities();
-                    absence.is_switchable = switchable.contains(capability);
+                    absence.can_be_selected_by_switch = switchable.contains(capability);
                 }
                 node
             }));

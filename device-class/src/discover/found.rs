@@ -65,7 +65,7 @@ pub struct NodeAbsence {
     pub message: String,
     /// Whether an environment variable in `switches` of the class can select the node's capability.
     /// Clusters set such a variable for every container, even on hosts without the hardware.
-    pub is_switchable: bool,
+    pub can_be_selected_by_switch: bool,
 }
 
 impl FoundNode {

@@ -44,13 +44,13 @@ pub struct Reading {
     pub check_number: usize,
     /// The file or pattern that the check reads. Messages show it.
     pub source: String,
-    pub rule: HistoryRule,
+    pub rule: DeferredRule,
 }
 
 /// The rule of a health check that cannot be decided by one scan of files. Its outcome also depends
 /// on earlier scans, on the kernel's log, or on a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HistoryRule {
+pub enum DeferredRule {
     /// A number with an upper limit. If the number reaches `limit`, the device is unhealthy until
     /// the number falls below `recovery_limit`. So a number that varies around the limit does not
     /// change the health at each scan.
@@ -116,7 +116,7 @@ pub(super) fn check_device<'a>(
     if needs_node && has_no_node {
         fault = Some(describe_absent_nodes(nodes));
     }
-    let mut whole_device_fault = None;
+    let mut undivided_use_fault = None;
     for (number, check) in checks.enumerate() {
         let (source, rule, check_fault) = run_check(check, candidate, host);
         readings.extend(rule.map(|rule| Reading {
@@ -124,8 +124,8 @@ pub(super) fn check_device<'a>(
             source,
             rule,
         }));
-        if check.concerns_whole_only {
-            whole_device_fault = whole_device_fault.or(check_fault);
+        if check.concerns_undivided_use {
+            undivided_use_fault = undivided_use_fault.or(check_fault);
         } else {
             fault = fault.or(check_fault);
         }
@@ -134,7 +134,7 @@ pub(super) fn check_device<'a>(
         None => Health::Healthy,
         Some(reason) => Health::Unhealthy { reason },
     };
-    (health, readings, whole_device_fault)
+    (health, readings, undivided_use_fault)
 }
 
 /// Returns the reason for users if a device is unhealthy because the host has none of its nodes.
@@ -160,7 +160,7 @@ fn run_check(
     check: &HealthCheck,
     candidate: &Candidate,
     host: &dyn HostView,
-) -> (String, Option<HistoryRule>, Option<String>) {
+) -> (String, Option<DeferredRule>, Option<String>) {
     let advice = check.advice.as_ref();
     let advice = advice.map(|advice| attributes::fill_advice(advice, &candidate.attributes));
     let (source, (rule, fault)) = match &check.test {
@@ -192,7 +192,7 @@ fn run_check(
         }
         HealthTest::Program(program) => {
             let path = program.command.first().map(ToString::to_string);
-            let rule = HistoryRule::Program {
+            let rule = DeferredRule::Program {
                 program: program.clone(),
                 host_program: None,
                 advice: advice.clone(),
@@ -204,7 +204,7 @@ fn run_check(
             faults,
         } => match line_prefix.fill(&candidate.attributes) {
             Ok(line_prefix) => {
-                let rule = HistoryRule::NoLoggedFault {
+                let rule = DeferredRule::NoLoggedFault {
                     line_prefix: line_prefix.clone(),
                     faults: faults.clone(),
                     advice: advice.clone(),
@@ -220,7 +220,7 @@ fn run_check(
     };
     match check.debounce_time {
         Some(debounce_time) => {
-            let rule = HistoryRule::Debounced {
+            let rule = DeferredRule::Debounced {
                 fault,
                 debounce_time,
             };
@@ -248,7 +248,7 @@ pub fn is_unhealthy_by_driver_property(class: &DeviceClass, inventory: &Inventor
     let source_checks = sources.iter().flat_map(|source| &source.health);
     let mut checks = class.spec.device.health.iter().chain(source_checks);
     checks.any(|check| match &check.test {
-        HealthTest::Value { value, expected } if !check.concerns_whole_only => {
+        HealthTest::Value { value, expected } if !check.concerns_undivided_use => {
             let is_unhealthy = |device: &Device| {
                 let value = value.fill(&device.attributes);
                 value.is_ok_and(|value| !expected.accepts(&value))
@@ -299,7 +299,7 @@ fn check_file(
     path: &Path,
     rule: &FileRule,
     host: &dyn HostView,
-) -> (Option<HistoryRule>, Option<String>) {
+) -> (Option<DeferredRule>, Option<String>) {
     // Only the bytes that are compared are read. The file may be the PCI configuration space, of
     // which the kernel reads each word from the device: all of it takes milliseconds, or tens of
     // milliseconds in a virtual machine.
@@ -347,7 +347,7 @@ fn check_file(
             },
             Ok(number),
         ) => {
-            let rule = HistoryRule::Limit {
+            let rule = DeferredRule::Limit {
                 number,
                 limit,
                 recovery_limit,
@@ -356,7 +356,7 @@ fn check_file(
             (Some(rule), (number >= limit).then(fault))
         }
         (&FileRule::Heartbeat { max_interval }, Ok(number)) => {
-            let rule = HistoryRule::Heartbeat {
+            let rule = DeferredRule::Heartbeat {
                 number,
                 max_interval,
             };

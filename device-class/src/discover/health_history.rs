@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::kernel_log::KernelLogRecord;
-use super::{Device, Health, HistoryRule, Reading};
+use super::{DeferredRule, Device, Health, Reading};
 
 /// Identifies a check: the id of the device, the position of the check, and the file that the check
 /// reads. A device that is combined from several devices has several checks with the same position,
@@ -73,7 +73,7 @@ impl HealthHistory {
                 );
                 let previous_state = self.0.remove(&key);
                 let (state, fault) = match &reading.rule {
-                    HistoryRule::NoLoggedFault {
+                    DeferredRule::NoLoggedFault {
                         line_prefix,
                         faults,
                         advice,
@@ -100,7 +100,7 @@ impl HealthHistory {
                     device.health = Health::Unhealthy { reason };
                 }
             }
-            if let (Some(reason), Health::Healthy) = (&device.whole_device_fault, &device.health) {
+            if let (Some(reason), Health::Healthy) = (&device.undivided_use_fault, &device.health) {
                 let reason = reason.clone();
                 device.health = Health::Unhealthy { reason };
             }
@@ -114,17 +114,17 @@ impl HealthHistory {
 fn evaluate_reading(
     previous_state: Option<CheckState>,
     reading: &Reading,
-    rule: &HistoryRule,
+    rule: &DeferredRule,
     now: Instant,
 ) -> (CheckState, Option<String>) {
     let source = &reading.source;
     match rule {
         // These checks are evaluated elsewhere. `update_health_with_log` searches the kernel's log
         // before it calls this function, and its caller runs the programs.
-        HistoryRule::NoLoggedFault { .. } | HistoryRule::Program { .. } => {
+        DeferredRule::NoLoggedFault { .. } | DeferredRule::Program { .. } => {
             (CheckState::LoggedFault(None), None)
         }
-        HistoryRule::Limit {
+        DeferredRule::Limit {
             number,
             limit,
             recovery_limit,
@@ -141,7 +141,7 @@ fn evaluate_reading(
             };
             (CheckState::LimitReached(fault.is_some()), fault)
         }
-        HistoryRule::Heartbeat {
+        DeferredRule::Heartbeat {
             number,
             max_interval,
         } => {
@@ -160,7 +160,7 @@ fn evaluate_reading(
             });
             (CheckState::LastNumber(*number, change_time), fault)
         }
-        HistoryRule::Debounced {
+        DeferredRule::Debounced {
             fault,
             debounce_time,
         } => {

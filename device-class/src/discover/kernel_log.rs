@@ -1,7 +1,7 @@
 //! Parses records of the kernel's log in the format of /dev/kmsg
 //! (Documentation/ABI/testing/dev-kmsg in the kernel's sources).
 
-use super::HistoryRule;
+use super::DeferredRule;
 use crate::class::LoggedFaults;
 
 /// The beginning of the line that root writes to the kernel's log after a device was repaired. The
@@ -69,8 +69,8 @@ impl KernelLogRecord {
 
     /// Returns whether the record can change the outcome of this health check for the device with
     /// this id. This is always false for a check that does not read the kernel's log.
-    pub fn concerns_device(&self, device_id: &str, rule: &HistoryRule) -> bool {
-        let HistoryRule::NoLoggedFault {
+    pub fn concerns_device(&self, device_id: &str, rule: &DeferredRule) -> bool {
+        let DeferredRule::NoLoggedFault {
             line_prefix,
             faults,
             ..

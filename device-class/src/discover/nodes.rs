@@ -153,7 +153,7 @@ fn describe_node_absence(
     }
     Some(NodeAbsence {
         message,
-        is_switchable: false,
+        can_be_selected_by_switch: false,
     })
 }
 

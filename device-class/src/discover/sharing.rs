@@ -170,7 +170,7 @@ fn new_empty_combined_device(id: DeviceId, first_member: &Device) -> Device {
         unmasked_entries: Vec::new(),
         net_interfaces: None,
         readings: Vec::new(),
-        whole_device_fault: None,
+        undivided_use_fault: None,
         ..first_member.clone()
     }
 }

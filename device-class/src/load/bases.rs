@@ -47,7 +47,7 @@ pub(super) fn add_bases(sources: &mut [Result<ClassSource, FileError>]) {
                 let has_indexed_bases = class.bases().iter().all(|base| {
                     let is_base = |other: &&ClassSource| other.name.as_str() == base;
                     let base = sources.iter().flatten().find(is_base);
-                    base.is_some_and(|base| base.is_indexed_beside(source))
+                    base.is_some_and(|base| base.is_in_same_index_directory(source))
                 });
                 if has_indexed_bases {
                     return None;
@@ -70,7 +70,7 @@ impl ClassSource {
     /// Returns whether this class is read from the class index, and its file is in the same
     /// directory as that of `other`. Then `other` was merged with this class when the index was
     /// written.
-    fn is_indexed_beside(&self, other: &Self) -> bool {
+    fn is_in_same_index_directory(&self, other: &Self) -> bool {
         matches!(self.content, Content::Indexed(_)) && self.path.parent() == other.path.parent()
     }
 

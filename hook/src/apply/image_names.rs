@@ -46,7 +46,7 @@ pub(super) struct LibraryNames<'p> {
 }
 
 /// The library directories of a container. The names of injected libraries are added in
-/// `library_path_dirs` and in the image's own directory, but never in `newer_library_dirs`.
+/// `library_path_dirs` and in the image's own directory, but never in `dirs_with_newer_libraries`.
 pub(super) struct ImageDirectories<'p> {
     /// The directories in the container's `LD_LIBRARY_PATH`. Loaders search them first.
     pub(super) library_path_dirs: &'p [PathBuf],
@@ -55,7 +55,7 @@ pub(super) struct ImageDirectories<'p> {
     pub(super) directory_32bit: Option<&'p Path>,
     /// The directories of the image whose libraries are newer than the host's. The container's
     /// programs use these newer libraries, so nothing is added to the directories.
-    pub(super) newer_library_dirs: Vec<PathBuf>,
+    pub(super) dirs_with_newer_libraries: Vec<PathBuf>,
 }
 
 /// An open directory of the image in which names of injected libraries are added.
@@ -119,7 +119,7 @@ pub(super) fn add_library_names(
         None
     };
     let mut newer_dir_identities = Vec::new();
-    for path in &directories.newer_library_dirs {
+    for path in &directories.dirs_with_newer_libraries {
         let directory = open_image_directory(root, path, &mut name_problems);
         newer_dir_identities.extend(directory.map(|directory| directory.identity));
     }

@@ -68,7 +68,7 @@ pub fn attach_steps(
                     }
                 } else {
                     if access != host_node_access {
-                        warnings.push(describe_node_of_host(path, access));
+                        warnings.push(warn_node_has_host_access(path, access));
                     }
                     mount_at_path(source, path, &mut parent_cache, &mut mounter)
                 }
@@ -144,7 +144,7 @@ pub fn attach_steps(
         let directories = ImageDirectories {
             library_path_dirs: search.library_path_dirs,
             directory_32bit: search.directory_32bit,
-            newer_library_dirs: loader::configure_loaders(root, search, warnings)?,
+            dirs_with_newer_libraries: loader::configure_loaders(root, search, warnings)?,
         };
         image_names::add_library_names(root, &mut mounter, &libraries, &directories, warnings)?;
     }
@@ -168,7 +168,7 @@ pub fn remove_outdated_masks(
 /// Returns the warning for a node that has the host's mode and owner in place of the planned ones.
 /// In a container with a user namespace, a new node could not be opened, so the host's node is
 /// mounted.
-fn describe_node_of_host(path: &Path, access: DeviceAccess) -> String {
+fn warn_node_has_host_access(path: &Path, access: DeviceAccess) -> String {
     format!(
         "{}: the container has a user namespace and gets the host's node; to open it, its user \
          has to be in the host's group that owns it, not in {}",

@@ -106,6 +106,6 @@ impl AttachmentRecord {
                 cgroup: self.cgroup_path.clone(),
             });
         }
-        Ok(process_cgroup?.map(|cgroup| cgroup.into_ancestor(&self.cgroup_path)))
+        Ok(process_cgroup?.map(|cgroup| cgroup.with_container_cgroup(&self.cgroup_path)))
     }
 }

@@ -95,7 +95,7 @@ impl AttachmentRecord {
         revoked_rules: &[DeviceRule],
     ) -> Result<SpecRules, RevokeError> {
         let is_hidden = cgroup.has_hidden_program()?;
-        if is_hidden && !self.has_all_rules && !self.was_started_without_injection {
+        if is_hidden && !self.has_all_rules && !self.had_no_injection_at_start {
             return Err(RevokeError::HiddenProgram);
         }
         let read_from_bundle =

@@ -22,7 +22,7 @@ impl DeviceCgroup {
     /// This is needed if this cgroup is that of a process which has moved to a descendant of the
     /// container's cgroup. The device rules are set in the container's cgroup.
     #[must_use]
-    pub(crate) fn into_ancestor(mut self, path: &Path) -> Self {
+    pub(crate) fn with_container_cgroup(mut self, path: &Path) -> Self {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = &mut self;
         if !path.as_os_str().is_empty() && cgroup.path.starts_with(path) {
             while cgroup.path != path && cgroup.dir != cgroup.mount {

@@ -70,7 +70,7 @@ impl SpecRules {
 
     /// Returns each rule in `rules` for whose device number this list has an allowing rule. A
     /// listed rule with a wildcard, such as `c 136:* rwm`, does not count.
-    pub(super) fn filter_rules_allowed_by_number(&self, rules: &[DeviceRule]) -> Vec<DeviceRule> {
+    pub(super) fn retain_rules_with_exact_entry(&self, rules: &[DeviceRule]) -> Vec<DeviceRule> {
         let is_allowed_by_number = |rule: &&DeviceRule| {
             let rule = SpecRule::from(*rule);
             let mut allowing_rules = self.0.iter().filter(|listed| listed.is_allowed);

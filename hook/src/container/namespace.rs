@@ -10,7 +10,7 @@ use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{Mode, fstat, fstatat, stat, umask};
 
-use super::process::{find_living_thread_of_zombie, read_parent_pid, read_process_start_time};
+use super::process::{find_living_thread_if_main_ended, read_parent_pid, read_process_start_time};
 use super::procfs::read_proc;
 use super::root::RootProperties;
 use super::{
@@ -113,7 +113,7 @@ impl ContainerNamespace {
         }) {
             return Err(Error::ProcessIdReused { pid });
         }
-        let thread_dir = find_living_thread_of_zombie(&process_dir, pid)?;
+        let thread_dir = find_living_thread_if_main_ended(&process_dir, pid)?;
         Self::open(
             procfs,
             process_dir,

@@ -117,7 +117,7 @@ fn read_stat_field<T: FromStr>(process_dir: &OwnedFd, pid: i32, field_number: us
 
 /// Returns a handle on `/proc/PID/task/TID` of a living thread if the main thread of the process
 /// has ended or is ending. Returns `None` if the main thread is alive, or if no thread is.
-pub(super) fn find_living_thread_of_zombie(
+pub(super) fn find_living_thread_if_main_ended(
     process_dir: &OwnedFd,
     pid: i32,
 ) -> Result<Option<OwnedFd>> {

@@ -33,7 +33,7 @@ pub struct Bundle {
     pub bind_mounted_nodes: Vec<BindMountedNode>,
     /// The host's directory that config.json mounts at /dev. It is `None` if a new tmpfs is mounted
     /// there, as is usual.
-    dev_source: Option<PathBuf>,
+    host_dev_mount_source: Option<PathBuf>,
     /// The value of `linux.cgroupsPath`, such as `system.slice:docker:0123`. With it, the engine
     /// chooses the container's cgroup.
     pub cgroups_path: Option<String>,
@@ -318,7 +318,7 @@ impl Bundle {
     /// the directory at which this process sees the host's root.
     pub fn has_host_devices(&self, host_root: &Path) -> bool {
         let host_dev_dir = host_root.join("dev");
-        self.dev_source.as_deref() == Some(&*host_dev_dir)
+        self.host_dev_mount_source.as_deref() == Some(&*host_dev_dir)
             && self.spec_devices.allows_every_device()
     }
 
@@ -375,7 +375,7 @@ impl Bundle {
                 rules: devices::convert_rules(&linux.resources.unwrap_or_default().devices),
             },
             bind_mounted_nodes: list_bind_mounted_nodes(&config.mounts),
-            dev_source: find_dev_source(&config.mounts),
+            host_dev_mount_source: find_dev_source(&config.mounts),
             tmpfs_paths: config
                 .mounts
                 .into_iter()
@@ -394,7 +394,7 @@ impl Bundle {
             masked_paths: MaskedPaths {
                 masked: linux.masked_paths,
                 read_only: linux.readonly_paths,
-                masked_by_hook: config.hooks.list_masked_paths(),
+                removed_masked_paths: config.hooks.list_masked_paths(),
             },
             hooks: config.hooks,
             has_user_namespace: linux.namespaces.iter().any(|entry| entry.kind == "user"),

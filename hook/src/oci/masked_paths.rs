@@ -12,5 +12,5 @@ pub struct MaskedPaths {
     /// The masked paths that `boathook-runtime` removed from `linux.maskedPaths` in config.json.
     /// The hook hides them instead of the runtime. Only the files and directories that the hook
     /// injects below them stay visible.
-    pub masked_by_hook: Vec<PathBuf>,
+    pub removed_masked_paths: Vec<PathBuf>,
 }

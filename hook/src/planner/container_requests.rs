@@ -76,7 +76,7 @@ impl<'b> ContainerRequests<'b> {
 
     /// Returns whether the container may request the class of this class file. If the result is
     /// false, the container certainly does not, and the file need not be parsed.
-    pub(super) fn may_request(&self, source: &ClassSource) -> bool {
+    pub(super) fn is_variable_sufficient(&self, source: &ClassSource) -> bool {
         self.is_class_named(source.name.as_str())
             || source.may_be_requested(|variable| self.bundle.env.get(variable).is_some())
     }

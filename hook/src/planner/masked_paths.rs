@@ -22,14 +22,17 @@ pub(super) fn apply_masked_paths(
 ) {
     let spec_paths = &bundle.masked_paths;
     let profile = bundle.apparmor_profile.as_deref();
-    let masked_paths = spec_paths.masked.iter().chain(&spec_paths.masked_by_hook);
+    let masked_paths = spec_paths
+        .masked
+        .iter()
+        .chain(&spec_paths.removed_masked_paths);
     let hidden_paths: Vec<PathBuf> = masked_paths
         .cloned()
         .chain(apparmor::list_denied_paths(profile))
         .collect();
     resolve_kernel_links(plan, &hidden_paths, host);
     apparmor::warn_of_denied_paths(plan, profile);
-    plan.add_path_masks(&spec_paths.masked_by_hook);
+    plan.add_path_masks(&spec_paths.removed_masked_paths);
     for (masked_path, hidden_steps) in plan.find_hidden_paths(&spec_paths.masked) {
         let owner_labels = Vec::from_iter(hidden_steps.owner_labels).join(", ");
         let hidden_paths: Vec<String> = hidden_steps

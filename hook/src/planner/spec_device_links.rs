@@ -22,7 +22,7 @@ const MAX_MOUNTED_NODES: usize = 256;
 /// /sys/class/drm. Without the link, a mask would hide a GPU that the engine gives to the container
 /// (`--device /dev/dri/card1`). If config.json mounts the host's whole /dev, removes these masks,
 /// because the container has all device nodes.
-pub(super) fn unmask_spec_devices(
+pub(super) fn add_links_of_spec_devices(
     plan: &mut InjectionPlan,
     spec: &SpecDevices,
     host: &dyn HostView,
@@ -248,7 +248,7 @@ link /sys/dev/char/188:0 ../../devices/usb1/1-2/1-2:1.0/ttyUSB0/tty/ttyUSB0
                 steps: vec![mask("/sys/class/drm"), mask("/sys/bus/usb/devices")],
                 ..InjectionPlan::default()
             };
-            unmask_spec_devices(&mut plan, &spec, &host);
+            add_links_of_spec_devices(&mut plan, &spec, &host);
             let masks = plan.steps.iter().map(|step| {
                 let Action::Mask { path, links, .. } = &step.action else {
                     panic!("{step:?}");

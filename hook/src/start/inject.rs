@@ -105,7 +105,7 @@ fn inject_devices(
     let caller = &options.caller;
     bundle
         .masked_paths
-        .masked_by_hook
+        .removed_masked_paths
         .clone_from(&options.masked_paths);
     if let Caller::Cdi(grant) = caller {
         // config.json contains one hook for each CDI device. The first of these hooks injects all

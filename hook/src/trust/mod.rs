@@ -17,7 +17,7 @@ use device_class::name::{ClassName, DeviceId, NameError, excerpt};
 use injection_plan::cdi;
 use injection_plan::kubelet_checkpoint::{CheckpointError, KubeletCheckpoint};
 use injection_plan::kubelet_claims::{FILE_NAME as CLAIMS_FILE_NAME, KubeletClaims};
-use injection_plan::plan::{Authority, CheckpointRule, RecordedDevices};
+use injection_plan::plan::{Authority, CheckpointDevices, UnrecordedDevicesRule};
 use injection_plan::request::Item;
 
 #[cfg(feature = "fuzzing")]
@@ -156,17 +156,17 @@ fn describe_reason(reason: DecisionReason, origin: &Origin) -> String {
 /// the devices.
 fn read_recorded_devices(
     pod: &origin::Pod,
-    checkpoint_rule: CheckpointRule,
+    checkpoint_rule: UnrecordedDevicesRule,
     claim_selection: ClaimSelection,
     class: &ClassName,
     bundle: &Bundle,
     trust: &Trust,
-) -> Result<RecordedDevices, TrustError> {
+) -> Result<CheckpointDevices, TrustError> {
     let path = &trust.kubelet_checkpoint;
-    let mut recorded_devices = RecordedDevices {
+    let mut recorded_devices = CheckpointDevices {
         holder: pod.to_string(),
         checkpoint_rule,
-        ..RecordedDevices::default()
+        ..CheckpointDevices::default()
     };
     match KubeletCheckpoint::read(path) {
         Ok(checkpoint) => {

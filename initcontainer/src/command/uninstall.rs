@@ -46,7 +46,7 @@ pub(super) fn uninstall(host: &Host, args: &Uninstall, output: &mut Output) -> R
         for file in &plan.kept_files {
             output.report_kept_file(file);
         }
-        report_stranded_containers(&plan.stranded_containers, output);
+        report_stranded_containers(&plan.unstartable_containers, output);
         let plans_to_load = plan
             .engine_plans
             .iter()
@@ -88,7 +88,7 @@ pub(super) fn uninstall(host: &Host, args: &Uninstall, output: &mut Output) -> R
     for file in &plan.kept_files {
         output.report_kept_file(file);
     }
-    report_stranded_containers(&plan.stranded_containers, output);
+    report_stranded_containers(&plan.unstartable_containers, output);
     if plan.steps.is_empty() {
         output.print_text("nothing to do\n");
     } else {

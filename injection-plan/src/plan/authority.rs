@@ -24,7 +24,7 @@ pub enum Authority {
         allows_trusted_capabilities: bool,
     },
     /// The kubelet authorizes only the devices that its checkpoint lists for the container.
-    Kubelet(RecordedDevices),
+    Kubelet(CheckpointDevices),
     /// Nobody authorizes the request. The container starts without the devices, or does not start
     /// at all if `is_refused` is true.
     Nobody { reason: String, is_refused: bool },
@@ -33,7 +33,7 @@ pub enum Authority {
 /// The rule for a request that names other devices than the recorded ones. The recorded devices are
 /// those that the kubelet checkpoint lists for the container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum CheckpointRule {
+pub enum UnrecordedDevicesRule {
     /// The container gets all recorded devices. Other requested devices are left out, and a note
     /// names them.
     #[default]
@@ -50,7 +50,7 @@ pub enum CheckpointRule {
 
 /// The devices that the kubelet checkpoint lists for one container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RecordedDevices {
+pub struct CheckpointDevices {
     /// The names of the container and its pod, for messages.
     pub holder: String,
     /// The ids of the allocated devices, by resource.
@@ -63,7 +63,7 @@ pub struct RecordedDevices {
     /// kubelet creates the file when it first allocates a device on the node.
     pub missing_checkpoint_path: Option<PathBuf>,
     /// The rule for a request that names other devices than these.
-    pub checkpoint_rule: CheckpointRule,
+    pub checkpoint_rule: UnrecordedDevicesRule,
 }
 
 impl fmt::Display for Authority {
@@ -227,7 +227,7 @@ impl Authority {
             // Only the requested devices are looked up. So the container gets them even if the host
             // no longer has one of the other recorded devices.
             Authority::Kubelet(recorded_devices)
-                if recorded_devices.checkpoint_rule == CheckpointRule::GrantRequested =>
+                if recorded_devices.checkpoint_rule == UnrecordedDevicesRule::GrantRequested =>
             {
                 let requested_devices = choose_requested_devices()?;
                 if requested_devices
@@ -253,7 +253,7 @@ impl Authority {
                 recorded_devices
                     .check_has_recorded_devices(request, &allocated_devices)
                     .map_err(refuse)?;
-                if recorded_devices.checkpoint_rule != CheckpointRule::LimitToRecorded {
+                if recorded_devices.checkpoint_rule != UnrecordedDevicesRule::LimitToRecorded {
                     recorded_devices
                         .check_all_devices_recorded(
                             request,
@@ -274,7 +274,7 @@ impl Authority {
     }
 }
 
-impl RecordedDevices {
+impl CheckpointDevices {
     /// Returns an error if the device plugin annotated the container's allocation, but the kubelet
     /// recorded no devices for the container. Without this check the container would start without
     /// its allocated devices.
@@ -283,7 +283,8 @@ impl RecordedDevices {
         request: &Request,
         allocated_devices: &[&Device],
     ) -> Result<(), RequestError> {
-        if self.checkpoint_rule != CheckpointRule::RequireRecorded || !allocated_devices.is_empty()
+        if self.checkpoint_rule != UnrecordedDevicesRule::RequireRecorded
+            || !allocated_devices.is_empty()
         {
             return Ok(());
         }
@@ -403,7 +404,7 @@ fn describe_unrecorded_devices(
     request: &Request,
     requested_devices: Option<Vec<&Device>>,
     allocated_devices: &[&Device],
-    recorded_devices: &RecordedDevices,
+    recorded_devices: &CheckpointDevices,
 ) -> Option<String> {
     let (class, holder) = (&request.class, &recorded_devices.holder);
     if allocated_devices.is_empty() {

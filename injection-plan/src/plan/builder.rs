@@ -89,7 +89,7 @@ pub(super) struct PlanBuilder {
     pub(super) libraries: BTreeMap<(ProgramAbi, String), PlannedLibrary>,
     /// The sonames of libraries with a warning that a file of the host is left out. Because of this
     /// set, the plan has only one such warning for each library.
-    pub(super) omitted_libraries: BTreeSet<String>,
+    pub(super) warned_sonames: BTreeSet<String>,
     /// The paths of the mounted directories to which the container may write.
     pub(super) writable_directories: BTreeSet<PathBuf>,
     /// The environment variables. Each has the values of all devices, in the order of the devices.
@@ -303,7 +303,9 @@ impl PlanBuilder {
             .find_awaited_devices(class, &input.found_class.inventory)?;
         if class.spec.is_followed {
             let inventory = &input.found_class.inventory;
-            let messages = request.selection.describe_vain_waits(class, inventory);
+            let messages = request
+                .selection
+                .describe_unmatchable_items(class, inventory);
             let source = &request.source;
             self.warnings.extend(
                 messages

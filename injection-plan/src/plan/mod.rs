@@ -36,7 +36,7 @@ use crate::request::{AwaitedDevice, Item, Request, RequestedNodePath, SimilarDev
 
 use builder::PlanBuilder;
 
-pub use authority::{Authority, CheckpointRule, RecordedDevices};
+pub use authority::{Authority, CheckpointDevices, UnrecordedDevicesRule};
 pub use capability_need::{CapabilityNeed, CapabilityState, SpecCapabilities};
 pub use detached::DetachedRequest;
 pub use error::PlanError;

@@ -25,7 +25,7 @@ impl PlanBuilder {
     ) -> Result<(), PlanError> {
         if let Some(absence) = &node.absence {
             let message = format!("{}: {}", owner.label(), absence.message);
-            let messages = if absence.is_switchable {
+            let messages = if absence.can_be_selected_by_switch {
                 &mut self.notes
             } else {
                 &mut self.warnings
@@ -143,7 +143,7 @@ impl PlanBuilder {
         for library in &edits.libraries {
             if let Some(reason) = &library.omission_reason {
                 // Several tables of a class may list the library. The warning is added only once.
-                if self.omitted_libraries.insert(library.soname.clone()) {
+                if self.warned_sonames.insert(library.soname.clone()) {
                     self.warnings.push(format!("{}: {reason}", class.label()));
                 }
                 continue;
@@ -166,7 +166,7 @@ impl PlanBuilder {
                 let warning = format!(
                     "{label}: {soname} is {first} and {second} on the host; the second one is left out"
                 );
-                if self.omitted_libraries.insert(soname.clone()) {
+                if self.warned_sonames.insert(soname.clone()) {
                     self.warnings.push(warning);
                 }
                 continue;

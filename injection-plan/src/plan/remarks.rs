@@ -159,7 +159,7 @@ impl PlanBuilder {
         if device_count == 0 {
             return;
         }
-        for (name, value) in &request.container_indexes {
+        for (name, value) in &request.container_index_variables {
             let numbers = value
                 .split(',')
                 .map(|number| number.trim().parse::<usize>());

@@ -31,7 +31,7 @@ impl RequestNames<'_> {
         // error says already that the host has none.
         let has_devices = !self.devices().is_empty();
         if let Some(error) = self
-            .find_other_form(item)
+            .advise_about_unsupported_form(item)
             .filter(|_| is_unknown && has_devices)
         {
             return error;

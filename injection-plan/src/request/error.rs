@@ -43,7 +43,7 @@ pub enum RequestError {
     OtherKind { item: String, kind: String },
     /// The item has a form that other programs understand, such as the pattern `/dev/ttyUSB*`.
     #[error("`{}` {advice}", excerpt(.item))]
-    OtherForm {
+    UnsupportedForm {
         item: String,
         /// The rest of the message. It says what the item is and which name the user should write.
         advice: String,

@@ -32,7 +32,7 @@ pub struct Item {
     pub container_path: Option<PathBuf>,
     /// Whether the item has the suffix `?`. If so, the container can start without the device, and
     /// gets the device when it arrives on the host.
-    pub may_arrive_later: bool,
+    pub is_awaited_if_absent: bool,
 }
 
 impl Item {
@@ -50,7 +50,7 @@ impl Item {
             text: name.to_owned(),
             is_quoted: true,
             container_path: None,
-            may_arrive_later: false,
+            is_awaited_if_absent: false,
         }
     }
 
@@ -68,7 +68,7 @@ impl Item {
     pub fn without_suffix(&self) -> Self {
         Item {
             container_path: None,
-            may_arrive_later: false,
+            is_awaited_if_absent: false,
             ..self.clone()
         }
     }
@@ -89,7 +89,7 @@ impl Item {
             text.push(':');
             text.push_str(&path.to_string_lossy());
         }
-        if self.may_arrive_later {
+        if self.is_awaited_if_absent {
             text.push(AWAITED_SUFFIX);
         }
         text
@@ -108,7 +108,7 @@ impl Item {
     /// Returns the item for a name and the text after the name. This `suffix` can have a path in
     /// the container and a `?`. Returns `None` if `suffix` has anything else.
     fn from_name_and_suffix(text: String, is_quoted: bool, suffix: &str) -> Option<Self> {
-        let (path, may_arrive_later) = match suffix.strip_suffix(AWAITED_SUFFIX) {
+        let (path, is_awaited_if_absent) = match suffix.strip_suffix(AWAITED_SUFFIX) {
             Some(path) => (path.trim_end(), true),
             None => (suffix, false),
         };
@@ -121,7 +121,7 @@ impl Item {
             text,
             is_quoted,
             container_path,
-            may_arrive_later,
+            is_awaited_if_absent,
         })
     }
 }
@@ -249,7 +249,7 @@ pub fn split_list(list: &str) -> Result<Vec<Item>, RequestError> {
                     text: text.to_owned(),
                     is_quoted: false,
                     container_path: None,
-                    may_arrive_later: false,
+                    is_awaited_if_absent: false,
                 },
             )
         };
@@ -349,7 +349,7 @@ mod tests {
                 (name, Some(path.as_ref()))
             );
         }
-        for (item, name, may_arrive_later) in [
+        for (item, name, is_awaited_if_absent) in [
             ("a?", "a", true),
             ("a b ?", "a b", true),
             ("a??", "a?", true),
@@ -361,8 +361,8 @@ mod tests {
                 panic!("{item}");
             };
             assert_eq!(
-                (&*read.text, read.may_arrive_later),
-                (name, may_arrive_later)
+                (&*read.text, read.is_awaited_if_absent),
+                (name, is_awaited_if_absent)
             );
         }
         for list in [

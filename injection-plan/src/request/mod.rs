@@ -70,7 +70,7 @@ pub struct Request {
     pub pairs: Vec<VariablePair>,
     /// The variables of the container whose values are numbers of devices, counted within the
     /// container and not on the host. Each has its name and value.
-    pub container_indexes: Vec<(String, String)>,
+    pub container_index_variables: Vec<(String, String)>,
     pub source: RequestSource,
 }
 
@@ -277,7 +277,7 @@ impl Request {
             .and_then(|name| get_env(name.as_str()));
         let lists = parse_list_names(list_names.unwrap_or_default()).map_err(refuse)?;
         let index_variables = spec.container_index_env.iter().map(EnvName::as_str);
-        let container_indexes = index_variables
+        let container_index_variables = index_variables
             .filter_map(|name| Some((name.to_owned(), get_env(name)?.to_owned())))
             .collect();
         let paths = selection.host_paths(&class.spec);
@@ -292,7 +292,7 @@ impl Request {
             unknown_capability_list,
             requirements,
             pairs,
-            container_indexes,
+            container_index_variables,
             source,
         }))
     }

@@ -20,7 +20,7 @@ impl RequestNames<'_> {
     /// Returns an error with advice if the item is a pattern or a product id, which a request does
     /// not accept. Returns `None` for any other item. An item with quotes is always a name, and an
     /// item with a blank is probably the name of a model.
-    pub(super) fn find_other_form(&self, item: &Item) -> Option<RequestError> {
+    pub(super) fn advise_about_unsupported_form(&self, item: &Item) -> Option<RequestError> {
         let (_, text) = split_cdi_kind(item, &self.class.spec);
         if item.is_quoted || text.contains(char::is_whitespace) {
             return None;
@@ -39,7 +39,7 @@ impl RequestNames<'_> {
         } else {
             return None;
         };
-        Some(RequestError::OtherForm {
+        Some(RequestError::UnsupportedForm {
             item: text.to_owned(),
             advice,
         })
@@ -74,7 +74,7 @@ impl RequestNames<'_> {
 impl Selection {
     /// Returns a message for each item with the suffix `?` for which the container would wait in
     /// vain. The item is a pattern or a product id, and no device can have such a name.
-    pub(crate) fn describe_vain_waits(
+    pub(crate) fn describe_unmatchable_items(
         &self,
         class: &DeviceClass,
         inventory: &Inventory,
@@ -83,9 +83,9 @@ impl Selection {
             return Vec::new();
         };
         let names = RequestNames::new(class, inventory);
-        let awaited_items = items.iter().filter(|item| item.may_arrive_later);
+        let awaited_items = items.iter().filter(|item| item.is_awaited_if_absent);
         let absent_items = awaited_items.filter(|item| names.resolve_item(item).is_err());
-        let errors = absent_items.filter_map(|item| names.find_other_form(item));
+        let errors = absent_items.filter_map(|item| names.advise_about_unsupported_form(item));
         errors
             .map(|error| format!("no device that comes later can have this name: {error}"))
             .collect()

@@ -81,7 +81,7 @@ impl AwaitedDevice {
 /// device, because it changes when other devices are plugged in or removed.
 pub(super) fn check_awaited_name(item: &Item, class: &ClassSpec) -> Result<(), RequestError> {
     let (_, text) = split_cdi_kind(item, class);
-    if item.may_arrive_later && !item.is_quoted && is_index(text) {
+    if item.is_awaited_if_absent && !item.is_quoted && is_index(text) {
         return Err(RequestError::AwaitedIndex(text.to_owned()));
     }
     if let Some(path) = &item.container_path
@@ -115,7 +115,7 @@ pub(super) fn is_awaited(item: &Item, error: &RequestError, class: &ClassSpec) -
         RequestError::MalformedItem(text) => !text.is_empty(),
         _ => false,
     };
-    item.may_arrive_later && is_absent
+    item.is_awaited_if_absent && is_absent
 }
 
 impl Selection {
@@ -142,7 +142,7 @@ impl Selection {
         let names = RequestNames::new(class, inventory);
         let mut awaited_devices = Vec::new();
         let mut count = 0;
-        for item in items.iter().filter(|item| item.may_arrive_later) {
+        for item in items.iter().filter(|item| item.is_awaited_if_absent) {
             match names.resolve_item(item) {
                 Ok(_) => count += 1,
                 Err(error) if is_awaited(item, &error, &class.spec) => {
@@ -176,7 +176,7 @@ impl Selection {
             return Vec::new();
         }
         let names = RequestNames::new(class, inventory);
-        let items = items.iter().filter(|item| item.may_arrive_later);
+        let items = items.iter().filter(|item| item.is_awaited_if_absent);
         let fulfilled_requests = items.filter_map(|item| {
             let Ok(ResolvedItem::Devices(positions)) = names.resolve_item(item) else {
                 return None;
@@ -194,7 +194,7 @@ impl Selection {
     /// Returns whether an item of the request has the suffix `?`, so that its device may arrive
     /// later.
     pub(crate) fn has_awaited_item(&self) -> bool {
-        matches!(self, Selection::Items(items) if items.iter().any(|item| item.may_arrive_later))
+        matches!(self, Selection::Items(items) if items.iter().any(|item| item.is_awaited_if_absent))
     }
 
     /// Adds the suffix `?` to every name in the request, so that these devices may arrive later.
@@ -204,8 +204,8 @@ impl Selection {
             return;
         };
         for item in items {
-            let had_suffix = std::mem::replace(&mut item.may_arrive_later, true);
-            item.may_arrive_later = had_suffix || check_awaited_name(item, class).is_ok();
+            let had_suffix = std::mem::replace(&mut item.is_awaited_if_absent, true);
+            item.is_awaited_if_absent = had_suffix || check_awaited_name(item, class).is_ok();
         }
     }
 
@@ -218,7 +218,7 @@ impl Selection {
         let Selection::Items(items) = self else {
             return Ok(());
         };
-        match items.iter().find(|item| item.may_arrive_later) {
+        match items.iter().find(|item| item.is_awaited_if_absent) {
             Some(item) => Err(RequestError::CannotWait {
                 item: item.to_name_text(),
                 requester,

@@ -6,7 +6,7 @@ use std::fs::read_to_string;
 
 use device_class::host::RecordedHost;
 use device_class::{DeviceClass, discover};
-use injection_plan::plan::{Authority, InjectionPlan, RecordedDevices};
+use injection_plan::plan::{Authority, CheckpointDevices, InjectionPlan};
 use injection_plan::request::Request;
 
 use crate::planning::{self, asker, directory, parse, recordings, shipped, shipped_class};
@@ -26,10 +26,10 @@ fn kubelet(devices: &[(&str, &str)]) -> Authority {
         let ids = BTreeSet::from([(*id).to_owned().try_into().unwrap()]);
         ((*resource).to_owned().try_into().unwrap(), ids)
     });
-    Authority::Kubelet(RecordedDevices {
+    Authority::Kubelet(CheckpointDevices {
         holder: "container c of pod default/p".into(),
         devices: devices.collect::<BTreeMap<_, _>>(),
-        ..RecordedDevices::default()
+        ..CheckpointDevices::default()
     })
 }
 

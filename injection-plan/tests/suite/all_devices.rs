@@ -1,7 +1,7 @@
 //! Tests of requests of all devices, of which some or all are unhealthy.
 
 use device_class::host::RecordedHost;
-use injection_plan::plan::{Authority, RecordedDevices};
+use injection_plan::plan::{Authority, CheckpointDevices};
 use injection_plan::request::{DeviceList, Request, RequestSource};
 
 use crate::names::{chosen, request};
@@ -55,7 +55,7 @@ fn all_of_devices_of_which_none_is_healthy_is_refused_with_the_reasons() {
         }
     }
     // In a pod the kubelet's record decides, whatever the image requests.
-    let recorded = Authority::Kubelet(RecordedDevices::default());
+    let recorded = Authority::Kubelet(CheckpointDevices::default());
     let request = request(&class, "all").unwrap().unwrap();
     assert!(plan(&class, &request, &ill, &recorded).is_ok());
 }

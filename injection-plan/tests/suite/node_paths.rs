@@ -7,7 +7,7 @@ use device_class::device::{DeviceKind, DeviceNumber};
 use device_class::discover::{self, Device, FoundClass};
 use device_class::host::RecordedHost;
 use injection_plan::plan::{
-    self, Action, Authority, PlanInput, RecordedDevices, SpecDevices, SpecNode,
+    self, Action, Authority, CheckpointDevices, PlanInput, SpecDevices, SpecNode,
 };
 use injection_plan::request::{DeviceList, Environment, Request, RequestSource};
 
@@ -369,7 +369,7 @@ fn a_path_is_refused_where_something_else_is_or_others_decide() {
         mount_points: vec!["/dev/snd".into()],
         ..SpecDevices::default()
     };
-    let pod = Authority::Kubelet(RecordedDevices::default());
+    let pod = Authority::Kubelet(CheckpointDevices::default());
     for (value, authority, reason) in [
         // A device that comes later would hide what is there.
         (

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use device_class::discover;
 use device_class::host::RecordedHost;
 use device_class::name::DeviceId;
-use injection_plan::plan::{Authority, RecordedDevices};
+use injection_plan::plan::{Authority, CheckpointDevices};
 use injection_plan::request::quote;
 
 use crate::names::request;
@@ -94,9 +94,9 @@ fn a_pod_that_gets_one_of_them_is_not_warned() {
             .iter()
             .map(|id| DeviceId::try_from((*id).to_owned()).unwrap());
         let resource = "devices.boathook.dev/serial".to_owned().try_into().unwrap();
-        let authority = Authority::Kubelet(RecordedDevices {
+        let authority = Authority::Kubelet(CheckpointDevices {
             devices: [(resource, ids.collect())].into(),
-            ..RecordedDevices::default()
+            ..CheckpointDevices::default()
         });
         let plan = plan(&class, &request, &host, &authority).unwrap();
         let mut warnings = plan.warnings.iter();

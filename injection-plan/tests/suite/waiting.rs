@@ -2,7 +2,7 @@
 
 use device_class::DeviceClass;
 use device_class::host::RecordedHost;
-use injection_plan::plan::{Authority, RecordedDevices};
+use injection_plan::plan::{Authority, CheckpointDevices};
 use injection_plan::request::{DeviceList, Environment, Request, RequestSource};
 
 use crate::names::request;
@@ -140,7 +140,7 @@ fn a_class_can_let_all_names_wait() {
 #[test]
 fn others_who_choose_the_devices_do_not_wait() {
     let (class, host) = serial_ports();
-    let pod = Authority::Kubelet(RecordedDevices::default());
+    let pod = Authority::Kubelet(CheckpointDevices::default());
     assert_eq!(planned(&class, &host, "x9?", &pod).as_deref(), Ok(""));
     let request = request(&class, "x9?").unwrap().unwrap();
     let notes = plan(&class, &request, &host, &pod).unwrap().notes;

@@ -66,7 +66,7 @@ pub(crate) struct Timing {
     pub(crate) max_retry_delay: Duration,
     /// The delay between the end of the earlier instance and the next registration. The kubelet
     /// needs this time to notice the end.
-    pub(crate) end_notice_delay: Duration,
+    pub(crate) predecessor_end_delay: Duration,
 }
 
 impl Default for Timing {
@@ -76,7 +76,7 @@ impl Default for Timing {
             poll_interval: Duration::from_secs(10),
             stream_timeout: Duration::from_secs(5),
             max_retry_delay: Duration::from_secs(10),
-            end_notice_delay: Duration::from_secs(2),
+            predecessor_end_delay: Duration::from_secs(2),
         }
     }
 }

@@ -80,7 +80,7 @@ pub(super) fn determine_next_step(state: RegistrationState, timing: &Timing) -> 
             }
             (_, PredecessorState::ReleaseNeeded) => RegistrationStep::ReleasePredecessor(kubelet),
             (_, PredecessorState::EndedAfterRelease(elapsed)) => {
-                match timing.end_notice_delay.saturating_sub(elapsed) {
+                match timing.predecessor_end_delay.saturating_sub(elapsed) {
                     Duration::ZERO => RegistrationStep::Register(kubelet),
                     remaining_time => RegistrationStep::Wait(remaining_time),
                 }
@@ -126,7 +126,7 @@ mod tests {
             PredecessorState::ReleaseNeeded,
         ];
         let ended = PredecessorState::EndedAfterRelease;
-        let settled = RegistrationStep::Wait(timing.end_notice_delay - moment);
+        let settled = RegistrationStep::Wait(timing.predecessor_end_delay - moment);
         for (socket, kubelet, registered, streams, predecessor, wanted) in [
             (None, None, None, never, absent, RegistrationStep::Bind),
             (
@@ -200,7 +200,7 @@ mod tests {
                 Some(new),
                 known,
                 open,
-                ended(timing.end_notice_delay),
+                ended(timing.predecessor_end_delay),
                 RegistrationStep::Register(new),
             ),
             (

@@ -71,7 +71,7 @@ impl EndedContainer {
     /// Returns the earliest possible time of the refused start that `error` reports. This is the
     /// time of the last successful start. The text has the format of the log's time stamps, and is
     /// empty if the time is unknown.
-    pub(in crate::command) fn min_refusal_time(&self) -> &str {
+    pub(in crate::command) fn earliest_refusal_time(&self) -> &str {
         self.start_time.get(DATE_AND_TIME).unwrap_or_default()
     }
 }

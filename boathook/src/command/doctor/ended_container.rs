@@ -46,7 +46,7 @@ pub(super) fn examine_ended_container(
     // fault. Only a refusal after the last successful start can be the cause of Docker's error.
     let refusal = find_refusal(error, &container.id).or_else(|| {
         let has_no_request = findings.iter().any(is_missing_request);
-        let min_time = ended_container.min_refusal_time();
+        let min_time = ended_container.earliest_refusal_time();
         has_no_request
             .then(|| logged::find_last_refusal(&container.id, min_time, config))
             .flatten()

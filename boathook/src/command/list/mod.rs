@@ -149,7 +149,7 @@ fn print_scan(
             style.write_paragraph(out, text)?;
         }
     }
-    for text in &scan.intended_states {
+    for text in &scan.hardware_given_away {
         style.write_paragraph(out, text)?;
     }
     // Most hosts have devices of only a few classes, so the other classes are not listed by

@@ -30,7 +30,7 @@ pub(crate) fn check_hidden_program(
         return Ok(false);
     }
     if record.has_all_rules
-        || record.was_started_without_injection
+        || record.had_no_injection_at_start
         || requests_nothing_at_start(bundle, config)
     {
         Ok(true)

@@ -21,7 +21,7 @@ use super::state::{ContainerState, FollowerState, StateDigest};
 use crate::live::LiveError;
 use crate::live::announce::{ChangedContainer, DeviceChange, announce_changes};
 use crate::live::reconcile::{
-    FollowedDevice, HostSnapshot, RemovedDevices, copy_with_arrived_devices, find_removed_devices,
+    FollowedDevice, HostSnapshot, RemovedDevices, copy_with_present_devices, find_removed_devices,
     remove_nodes, replace_devices, revoke_stale_rules,
 };
 
@@ -80,7 +80,7 @@ impl UpdatePass<'_> {
         let records = stored
             .records
             .iter()
-            .map(|record| copy_with_arrived_devices(record, &snapshot));
+            .map(|record| copy_with_present_devices(record, &snapshot));
         let records: Vec<AttachmentRecord> = records.collect();
         // The stale rules of all containers are revoked first, because after that any container can
         // delay this process.

@@ -19,13 +19,13 @@ const MAX_RECORDED_DEVICES: usize = 256;
 
 /// Returns a copy of `record` with the devices that the container requested earlier and that the
 /// host has now.
-pub(crate) fn copy_with_arrived_devices(
+pub(crate) fn copy_with_present_devices(
     record: &AttachmentRecord,
     snapshot: &HostSnapshot,
 ) -> AttachmentRecord {
     let mut new_record = record.clone();
     for class in list_request_classes(record) {
-        split_entries_with_moved_names(&mut new_record, &class, snapshot);
+        separate_reassigned_names(&mut new_record, &class, snapshot);
     }
     for request in new_record.awaited_requests.clone() {
         add_devices_of_request(&mut new_record, &request, snapshot);
@@ -44,9 +44,9 @@ pub(crate) fn add_arrived_devices(
     let mut is_changed = false;
     for class_name in list_request_classes(record) {
         let mut new_record = record.clone();
-        if split_entries_with_moved_names(&mut new_record, &class_name, snapshot)
+        if separate_reassigned_names(&mut new_record, &class_name, snapshot)
             && let Some(class) = snapshot.find_followed_class(&class_name)
-            && planner::may_request(&class.class, bundle, config)?
+            && planner::is_variable_sufficient(&class.class, bundle, config)?
         {
             *record = new_record;
             is_changed = true;
@@ -60,7 +60,7 @@ pub(crate) fn add_arrived_devices(
         // A variable of the container must still be sufficient to get the class's devices, as at
         // the container's start. The trust settings may have changed since.
         if add_devices_of_request(&mut new_record, &request, snapshot)
-            && planner::may_request(&class.class, bundle, config)?
+            && planner::is_variable_sufficient(&class.class, bundle, config)?
         {
             *record = new_record;
             is_changed = true;
@@ -75,7 +75,7 @@ pub(crate) fn add_arrived_devices(
 /// A container may have requested one device by several names, of which its record has only one. If
 /// another of these names still leads to the device, the device stays in the record, with its rules
 /// and files. The moved name gets an entry of its own, with a substitute id.
-fn split_entries_with_moved_names(
+fn separate_reassigned_names(
     record: &mut AttachmentRecord,
     class_name: &ClassName,
     snapshot: &HostSnapshot,
@@ -194,7 +194,7 @@ fn add_devices_of_request(
                     recorded_device.add_node_paths(&device.node_paths);
                 }
                 recorded_device.device_id.clone()
-            } else if is_known_by_id(awaited_request, &device, record)
+            } else if has_other_device_by_id(awaited_request, &device, record)
                 || record.devices.len() >= MAX_RECORDED_DEVICES
             {
                 continue;
@@ -222,7 +222,7 @@ fn add_devices_of_request(
 /// Reports whether a request already has a device that only its id identifies, so that
 /// `arrived_device` is a different device. This is the case if the request names a node whose name
 /// is not stable, such as `/dev/ttyUSB0`. The next device with this node is not the requested one.
-fn is_known_by_id(
+fn has_other_device_by_id(
     request: &AwaitedRequest,
     arrived_device: &ContainerDevice,
     record: &AttachmentRecord,

@@ -96,7 +96,7 @@ impl LockedContainer {
         // The record must say whether the container was started without an injection, because all
         // its rules are then known. This is determined now, because the kernel may hide the device
         // program later.
-        remaining_record.was_started_without_injection |= has_rules
+        remaining_record.had_no_injection_at_start |= has_rules
             && !remaining_record.has_all_rules
             && (is_program_hidden
                 || hidden_program::requests_nothing_at_start(&self.container.bundle, config));

@@ -9,7 +9,7 @@ mod replace_devices;
 mod stale_rules;
 mod unfulfilled;
 
-pub(super) use arrivals::copy_with_arrived_devices;
+pub(super) use arrivals::copy_with_present_devices;
 pub(super) use change::{ContainerChange, is_in_injected_dir, remove_container_files};
 pub(super) use host_snapshot::{FollowedDevice, HostSnapshot, PresentDevice, PresentNode};
 pub(super) use replace_devices::replace_devices;

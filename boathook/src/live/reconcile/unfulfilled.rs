@@ -8,7 +8,7 @@ use hook::attachment::{AttachmentRecord, AwaitedRequest, ContainerDevice};
 use hook::oci::Bundle;
 use injection_plan::plan::StepOwner;
 
-use crate::live::reconcile::{HostSnapshot, copy_with_arrived_devices};
+use crate::live::reconcile::{HostSnapshot, copy_with_present_devices};
 
 /// Returns the unfulfilled requests of containers, by the containers' ids. A request for all
 /// devices of a class is unfulfilled if the container has none of them.
@@ -19,7 +19,7 @@ pub(crate) fn find_unfulfilled_requests(
     let snapshot = HostSnapshot::take(records, config);
     let requests = records.iter().map(|record| {
         // `boathook follow` may not be running, so the record may lack a device that has arrived.
-        let record = copy_with_arrived_devices(record, &snapshot);
+        let record = copy_with_present_devices(record, &snapshot);
         let requests = list_requests(&record).into_iter();
         let has_host_devices = has_host_devices(&record, config);
         let is_unfulfilled = |request: &AwaitedRequest| {

@@ -85,7 +85,7 @@ pub struct AttachmentRecord {
     /// Whether the hook injected nothing when the container was started. In this case, all device
     /// rules come from config.json.
     #[serde(default, rename = "was_given_nothing")]
-    pub was_started_without_injection: bool,
+    pub had_no_injection_at_start: bool,
     /// The device rules of config.json that were revoked. When the runtime updates the container
     /// (`runc update`), it allows them again. So they must be revoked again after each update.
     #[serde(default, rename = "withdrawn", skip_serializing_if = "Vec::is_empty")]

@@ -79,7 +79,7 @@ impl Systemd {
         let result = self.try_allow(unit, &rule::merge_by_device(rules), &mut report.links);
         report.outcome = match result {
             Ok(outcome) => outcome,
-            Err(error) => match find_refusal_outcome(&error) {
+            Err(error) => match to_expected_outcome(&error) {
                 Some(outcome) => outcome,
                 None => {
                     self.connection = None;
@@ -106,7 +106,7 @@ impl Systemd {
         rules: &[DeviceRule],
     ) -> Result<bool, SystemdError> {
         match self.try_revoke(unit, rules) {
-            Err(error) if find_refusal_outcome(&error).is_none() => Err(SystemdError {
+            Err(error) if to_expected_outcome(&error).is_none() => Err(SystemdError {
                 unit: unit.clone(),
                 source: error,
             }),
@@ -216,7 +216,7 @@ fn create_missing_links(
 /// Returns the outcome for a D-Bus error that is not reported as an error. It means that systemd is
 /// not running, does not know the unit, or does not permit the change. Returns `None` for all other
 /// errors.
-fn find_refusal_outcome(error: &BusError) -> Option<UnitOutcome> {
+fn to_expected_outcome(error: &BusError) -> Option<UnitOutcome> {
     let BusError::Call { name, .. } = error else {
         return None;
     };

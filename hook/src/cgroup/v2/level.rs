@@ -108,20 +108,22 @@ impl<K: Kernel> CgroupLevel<'_, K> {
             let old_program = kernel.open(id).map_err(to_read_error)?;
             let code = kernel.dump(&old_program).map_err(to_read_error)?;
             let RequiredChange { revoked_rules, .. } = *change;
-            let withdrawn_code = if self.belongs_to_container() {
+            let code_without_revoked_rules = if self.belongs_to_container() {
                 rewrite::revoke_rules(
                     &code,
                     revoked_rules,
                     &change
                         .spec_rules
-                        .filter_rules_allowed_by_number(revoked_rules),
+                        .retain_rules_with_exact_entry(revoked_rules),
                 )
             } else {
                 None
             };
-            let admission =
-                evaluate_admission(withdrawn_code.as_ref().unwrap_or(&code), change.rules);
-            let admission = match (admission, withdrawn_code) {
+            let admission = evaluate_admission(
+                code_without_revoked_rules.as_ref().unwrap_or(&code),
+                change.rules,
+            );
+            let admission = match (admission, code_without_revoked_rules) {
                 (AdmissionChange::Unneeded, Some(code)) => AdmissionChange::Replacement(code),
                 (AdmissionChange::Unneeded, None)
                     if self.belongs_to_container()

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use device_class::config::Config;
 use device_class::host::RecordedHost;
-use injection_plan::plan::{Authority, RecordedDevices};
+use injection_plan::plan::{Authority, CheckpointDevices};
 use injection_plan::request::Request;
 
 use super::{contains_text, host, nodes, plan, read};
@@ -210,7 +210,7 @@ fn who_may_monitor_instances_of_others_is_trusted() {
         allows_trusted_capabilities: false,
     };
     for (authority, said) in [
-        (Authority::Kubelet(RecordedDevices::default()), "in a pod"),
+        (Authority::Kubelet(CheckpointDevices::default()), "in a pod"),
         (unprivileged, "without CAP_SYS_ADMIN"),
     ] {
         let refused = planning::plan(&class, &request, &host, &authority).unwrap_err();

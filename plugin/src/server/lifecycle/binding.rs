@@ -20,7 +20,7 @@ impl Lifecycle {
             // The kubelet's plugin watcher identifies a plugin by its socket path, so this path
             // must not change.
             RegistrationMethod::Watcher => {
-                self.replaces_instance = is_served(&self.socket_path(self.slot));
+                self.has_earlier_instance = is_served(&self.socket_path(self.slot));
                 self.stream_count.reset_for_registration();
                 None
             }
@@ -70,7 +70,7 @@ impl Lifecycle {
             (None, newer) => (first, newer),
         };
         self.slot = slot;
-        self.replaces_instance = peer.is_some();
+        self.has_earlier_instance = peer.is_some();
         self.successor = None;
         let other_path = self.socket_path(slot.other_slot());
         self.predecessor = peer.map(|peer| Predecessor::Running {

@@ -33,7 +33,7 @@ impl Lifecycle {
         if !self.is_other_socket_newer() {
             if let Some(peer) = self.successor.take().filter(|peer| !peer.has_ended()) {
                 tracing::info!(resource = %self.resource, "a newer boathook-plugin is about to end");
-                self.replaces_instance = true;
+                self.has_earlier_instance = true;
                 self.predecessor = Some(Predecessor::Running {
                     peer,
                     socket_id: SocketId::read(&path),

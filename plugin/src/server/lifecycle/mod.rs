@@ -40,7 +40,7 @@ use crate::kubelet_dir::{SocketSlot, socket_name};
 use crate::service::{OptionsRefusal, RegistrationStreams, StreamCount};
 use daemon::kubelet_api::deviceplugin::DevicePluginOptions;
 pub(super) use handover::{LAST_REGISTRATION_TIMEOUT, PREDECESSOR_RETURN_TIMEOUT};
-use yielding::OtherPlugin;
+use yielding::OtherPluginEvidence;
 
 /// The delay after the first failure. It is short, because the kubelet may have created its socket
 /// a moment ago and not listen yet.
@@ -64,7 +64,7 @@ pub(super) struct Lifecycle {
     backoff: Backoff,
     fault_log: FaultLog,
     /// Whether another instance of the plugin served the resource when this one created its socket.
-    replaces_instance: bool,
+    has_earlier_instance: bool,
     predecessor: Option<Predecessor>,
     /// Counts this resource as a pending handover until the guard is dropped. The guard exists
     /// while the predecessor runs and the kubelet would still notice its end.
@@ -81,7 +81,7 @@ pub(super) struct Lifecycle {
     /// The time since which no ListAndWatch stream has been open. It is used only with
     /// [`RegistrationMethod::Watcher`].
     idle_start_time: Option<Instant>,
-    other_plugin: Option<OtherPlugin>,
+    other_plugin: Option<OtherPluginEvidence>,
 }
 
 impl Lifecycle {
@@ -111,7 +111,7 @@ impl Lifecycle {
             backoff: Backoff::new(FIRST_RETRY_DELAY, context.timing.max_retry_delay),
             context,
             fault_log: FaultLog::default(),
-            replaces_instance: false,
+            has_earlier_instance: false,
             predecessor: None,
             pending_handover: None,
             successor: None,

@@ -44,7 +44,7 @@ impl Lifecycle {
                 tracing::info!(resource = %self.resource, "registered at {}", kubelet_socket.display());
                 self.registration = Some((kubelet_socket_id, Instant::now()));
                 self.fault_log = FaultLog::default();
-                self.replaces_instance = false;
+                self.has_earlier_instance = false;
                 self.confirm_registration();
                 if let Some(Predecessor::Ended(_)) = self.predecessor {
                     self.predecessor = None;

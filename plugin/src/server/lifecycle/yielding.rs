@@ -13,7 +13,7 @@ const CONFIRMATION_DELAY: Duration = Duration::from_millis(300);
 
 /// The evidence that another plugin serves the resource: a suspicion at first, then its
 /// confirmation.
-pub(super) enum OtherPlugin {
+pub(super) enum OtherPluginEvidence {
     Suspected,
     /// The other plugin serves the resource. The guard keeps the resource in `YieldedResources`.
     Confirmed(#[allow(dead_code, reason = "a guard")] YieldedResourceGuard),
@@ -24,11 +24,11 @@ impl Lifecycle {
     /// plugin.
     pub(super) async fn detect_other_plugin(&mut self) -> bool {
         let has_open_stream = self.stream_count.count_open_streams() > 0;
-        let replaces_instance = self.replaces_instance
+        let has_earlier_instance = self.has_earlier_instance
             || self.socket.is_none() && is_served(&self.socket_path(self.slot));
         // The listed devices may belong to an ended instance of this plugin, because the kubelet
         // keeps them during a handover.
-        let is_handover = replaces_instance || self.handover_marker.exists();
+        let is_handover = has_earlier_instance || self.handover_marker.exists();
         if self.context.should_take_over || has_open_stream || is_handover {
             self.other_plugin = None;
             return false;
@@ -37,7 +37,7 @@ impl Lifecycle {
         if lists_healthy_devices(&socket, &self.resource).await == Some(true) {
             return true;
         }
-        if let Some(OtherPlugin::Confirmed(_)) = self.other_plugin.take() {
+        if let Some(OtherPluginEvidence::Confirmed(_)) = self.other_plugin.take() {
             tracing::info!(resource = %self.resource, "the other plugin is gone, registering");
         }
         false
@@ -48,13 +48,13 @@ impl Lifecycle {
     /// further call waits for a change.
     pub(super) async fn yield_resource(&mut self) {
         if self.other_plugin.is_none() {
-            self.other_plugin = Some(OtherPlugin::Suspected);
+            self.other_plugin = Some(OtherPluginEvidence::Suspected);
             tokio::time::sleep(CONFIRMATION_DELAY).await;
             return;
         }
-        if let Some(OtherPlugin::Suspected) = self.other_plugin {
+        if let Some(OtherPluginEvidence::Suspected) = self.other_plugin {
             let guard = self.context.yielded_resources.insert(self.resource.clone());
-            self.other_plugin = Some(OtherPlugin::Confirmed(guard));
+            self.other_plugin = Some(OtherPluginEvidence::Confirmed(guard));
         }
         self.warn_once(
             "another plugin serves this resource, so it is not registered until that one ends; \
