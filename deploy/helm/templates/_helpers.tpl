@@ -227,6 +227,7 @@ metadata:
     # meanwhile is not to be kept.
     - {name: containerd-run, mountPath: /host/run/containerd, readOnly: true, mountPropagation: HostToContainer}
     - {name: k3s-run, mountPath: /host/run/k3s/containerd, readOnly: true, mountPropagation: HostToContainer}
+    - {name: k0s-run, mountPath: /host/run/k0s, readOnly: true, mountPropagation: HostToContainer}
     - {name: crio-run, mountPath: /host/run/crio, readOnly: true, mountPropagation: HostToContainer}
 {{- end }}
 
@@ -236,6 +237,8 @@ metadata:
   hostPath: {path: /run/containerd, type: DirectoryOrCreate}
 - name: k3s-run
   hostPath: {path: /run/k3s/containerd, type: DirectoryOrCreate}
+- name: k0s-run
+  hostPath: {path: /run/k0s, type: DirectoryOrCreate}
 - name: crio-run
   hostPath: {path: /run/crio, type: DirectoryOrCreate}
 {{- end }}

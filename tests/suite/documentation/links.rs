@@ -153,6 +153,22 @@ fn no_cell_of_a_table_is_long() {
 }
 
 /// Returns a row as a reader sees it: without marks of code and targets of links.
+/// Who looks for a platform sees what is unknown, and what needs nothing.
+#[test]
+fn each_cell_of_the_platforms_has_a_text() {
+    let page = fs::read_to_string(binaries::source_tree().join("docs/platforms.md")).unwrap();
+    let rows = page
+        .lines()
+        .skip_while(|line| !line.starts_with("| platform"));
+    let rows: Vec<&str> = rows.take_while(|line| line.starts_with('|')).collect();
+    assert!(rows.len() > 25, "{} rows", rows.len());
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        assert_eq!(cells.len(), 5, "{row}");
+        assert!(cells.iter().all(|cell| !cell.is_empty()), "{row}");
+    }
+}
+
 fn visible_text(row: &str) -> String {
     let mut parts = row.split("](");
     let mut text = parts.next().unwrap_or_default().to_owned();
