@@ -6,6 +6,7 @@ mod cost;
 mod device_source;
 mod event;
 mod live;
+mod package;
 mod plugin_service;
 mod running_container;
 mod services;

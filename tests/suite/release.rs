@@ -11,7 +11,8 @@ mod linters;
 mod publish;
 mod roots;
 mod source;
-mod upgrade;
+pub(crate) mod upgrade;
+mod upgrade_under_docker;
 
 use std::collections::BTreeSet;
 use std::fs;

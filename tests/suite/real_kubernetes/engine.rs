@@ -1,5 +1,9 @@
 //! The engine of a node: containerd of Debian's next release, or CRI-O.
 
+use std::fs;
+
+use anyhow::{Context, Result};
+
 use super::daemons::Daemon;
 
 /// The engine that runs the containers.
@@ -16,6 +20,11 @@ impl Engine {
             Self::Containerd => Daemon::Containerd,
             Self::CriO => Daemon::CriO,
         }
+    }
+
+    /// Returns whether a privileged container can be started on this machine.
+    pub(super) fn can_run_privileged_containers(self) -> Result<bool> {
+        Ok(self == Self::Containerd || has_all_capabilities()?)
     }
 
     /// The program that waits for the end of one container. Its process outlives the engine.
@@ -76,6 +85,25 @@ impl Engine {
             }
         }
     }
+}
+
+/// The reason why a privileged container cannot be started.
+pub(super) const WITHOUT_ALL_CAPABILITIES: &str =
+    "CRI-O gives a privileged container all capabilities, and this machine lacks some";
+
+/// Returns whether this machine has all capabilities that its kernel knows. Many virtual machines and
+/// containers of CI lack some.
+fn has_all_capabilities() -> Result<bool> {
+    let last: u32 = fs::read_to_string("/proc/sys/kernel/cap_last_cap")?
+        .trim()
+        .parse()?;
+    let status = fs::read_to_string("/proc/self/status")?;
+    let bounding_set = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapBnd:"))
+        .context("a line CapBnd")?;
+    let bounding_set = u64::from_str_radix(bounding_set.trim(), 16)?;
+    Ok(bounding_set.count_ones() == last + 1)
 }
 
 const SKOPEO: &str = "skopeo --insecure-policy copy --quiet";

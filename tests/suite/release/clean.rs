@@ -33,6 +33,17 @@ pub(super) struct Clean {
 impl Clean {
     /// `None`, and the test is skipped, where such a machine cannot be had.
     pub(super) fn new(test: &str, root: Result<PathBuf, String>) -> Option<Self> {
+        let clean = Self::without_release(test, root)?;
+        let home = clean.file("/root");
+        for entry in fs::read_dir(release()).unwrap() {
+            let entry = entry.unwrap();
+            fs::copy(entry.path(), home.join(entry.file_name())).unwrap();
+        }
+        Some(clean)
+    }
+
+    /// The same machine without files of a release.
+    pub(super) fn without_release(test: &str, root: Result<PathBuf, String>) -> Option<Self> {
         let root = match harness::privilege::missing_for_engines().map_or(root, Err) {
             Ok(root) => root,
             Err(reason) => {
@@ -48,12 +59,7 @@ impl Clean {
         // As systemd mounts it; a directory that others may write to is not trusted.
         let mode = fs::Permissions::from_mode(0o755);
         fs::set_permissions(clean.file("/run"), mode).unwrap();
-        let home = clean.file("/root");
-        fs::create_dir_all(&home).unwrap();
-        for entry in fs::read_dir(release()).unwrap() {
-            let entry = entry.unwrap();
-            fs::copy(entry.path(), home.join(entry.file_name())).unwrap();
-        }
+        fs::create_dir_all(clean.file("/root")).unwrap();
         Some(clean)
     }
 

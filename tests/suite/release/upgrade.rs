@@ -23,8 +23,8 @@ use super::{CLUSTER_PROGRAMS, DEB_LEVEL, PROGRAMS, printed};
 /// Lists what is enabled of the package.
 const ENABLED: &str = "find /etc/systemd/system -name 'boathook-*'";
 
-const OLD: &str = "0.9.1";
-const NEW: &str = "0.9.2";
+pub(crate) const OLD: &str = "0.9.1";
+pub(crate) const NEW: &str = "0.9.2";
 
 /// A format of packages, and its commands. `PACKAGE` is the path of a package.
 struct Format {
@@ -54,11 +54,28 @@ const FORMATS: [Format; 2] = [
 ];
 
 /// The packages of two versions. Their hooks differ by the last bytes.
-struct Packages(TempDir);
+pub(crate) struct Packages {
+    files: TempDir,
+    /// The programs that can be run. The others have some bytes alone.
+    runnable_programs: &'static [&'static str],
+}
 
 impl Packages {
-    fn new() -> Self {
-        let packages = Self(scratch::directory("upgrade").unwrap());
+    /// The scripts of the packages run `boathook-init`, and containers the others.
+    pub(super) fn new() -> Self {
+        Self::with_programs(&["boathook-init", "boathook-hook", "boathook-runtime"])
+    }
+
+    /// Its services run `boathook` as well.
+    pub(crate) fn with_tool() -> Self {
+        Self::with_programs(&["boathook", "boathook-init"])
+    }
+
+    fn with_programs(runnable_programs: &'static [&'static str]) -> Self {
+        let packages = Self {
+            files: scratch::directory("upgrade").unwrap(),
+            runnable_programs,
+        };
         for version in [OLD, NEW] {
             packages.make(version);
         }
@@ -66,7 +83,7 @@ impl Packages {
     }
 
     fn make(&self, version: &str) {
-        let programs = self.0.path().join(format!("programs-{version}"));
+        let programs = self.files.path().join(format!("programs-{version}"));
         fs::create_dir(&programs).unwrap();
         let header = fs::read(binaries::program("boathook").unwrap()).unwrap();
         for name in PROGRAMS.iter().chain(&CLUSTER_PROGRAMS) {
@@ -74,8 +91,7 @@ impl Packages {
             fs::write(&file, [&header[..64], version.as_bytes()].concat()).unwrap();
             fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
         }
-        // The scripts of the packages run the first, and containers the others.
-        for name in ["boathook-init", "boathook-hook", "boathook-runtime"] {
+        for name in self.runnable_programs {
             let mut strip = Command::new("strip");
             strip.arg("-o").arg(programs.join(name));
             printed(strip.arg(binaries::program(name).unwrap()));
@@ -97,11 +113,11 @@ impl Packages {
     }
 
     fn directory(&self, version: &str) -> PathBuf {
-        self.0.path().join(version)
+        self.files.path().join(version)
     }
 
     /// Returns the package of a version, or `None` if this machine cannot make it.
-    fn find(&self, version: &str, extension: &str) -> Option<PathBuf> {
+    pub(crate) fn find(&self, version: &str, extension: &str) -> Option<PathBuf> {
         let entries = fs::read_dir(self.directory(version)).unwrap();
         let mut paths = entries.map(|entry| entry.unwrap().path());
         paths.find(|path| path.extension().is_some_and(|e| e == extension))

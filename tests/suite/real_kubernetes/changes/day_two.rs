@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use harness::binaries;
 
 use super::install_first;
+use crate::real_kubernetes::engine::WITHOUT_ALL_CAPABILITIES;
 use crate::real_kubernetes::node::{BUSYBOX, NAME, Node};
 use crate::real_kubernetes::overlay::Overlay;
 use crate::real_kubernetes::pod::Pod;
@@ -41,6 +42,11 @@ fn read_commands() -> Result<Vec<String>> {
 /// Runs the page's commands with the names of this node, of Boathook's pod on it, and of a pod with a
 /// device. Skips those that contain one of `left_out`.
 pub(super) fn run_commands(node: &Node, left_out: &[&str]) -> Result<()> {
+    let mut left_out = left_out.to_vec();
+    if !node.engine.can_run_privileged_containers()? {
+        println!("kubectl debug: not tried, {WITHOUT_ALL_CAPABILITIES}");
+        left_out.push("--profile=sysadmin");
+    }
     let mut system_pod = String::new();
     // The pod of before a rollout may still end.
     node.until("Boathook has one pod", || {

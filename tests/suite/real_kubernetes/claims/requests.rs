@@ -1,13 +1,12 @@
 //! Requests of claims, and the devices of their pods.
 
 use std::collections::BTreeSet;
-use std::fs;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{by_template, devices, manifests, rolled_out};
-use crate::real_kubernetes::engine::Engine;
+use crate::real_kubernetes::engine::WITHOUT_ALL_CAPABILITIES;
 use crate::real_kubernetes::node::Node;
 use crate::real_kubernetes::overlay::Overlay;
 use crate::real_kubernetes::pod::{Pod, REPORT, claimed, container};
@@ -265,21 +264,6 @@ pub(super) fn admin_of_many(node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether this machine has all capabilities that its kernel knows. Many virtual machines and
-/// containers of CI lack some.
-fn has_all_capabilities() -> Result<bool> {
-    let last: u32 = fs::read_to_string("/proc/sys/kernel/cap_last_cap")?
-        .trim()
-        .parse()?;
-    let status = fs::read_to_string("/proc/self/status")?;
-    let bounding_set = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapBnd:"))
-        .context("a line CapBnd")?;
-    let bounding_set = u64::from_str_radix(bounding_set.trim(), 16)?;
-    Ok(bounding_set.count_ones() == last + 1)
-}
-
 /// Other claims get their devices meanwhile.
 pub(super) fn wrong_parameters(node: &Node) -> Result<()> {
     let wrong = json!({
@@ -298,8 +282,8 @@ pub(super) fn wrong_parameters(node: &Node) -> Result<()> {
 /// A program of the host makes the parts, in the host's namespaces. The driver's container is
 /// privileged, so that it can run the program.
 pub(super) fn parts(node: &Node) -> Result<()> {
-    if node.engine == Engine::CriO && !has_all_capabilities()? {
-        println!("parts: not tried, CRI-O gives a privileged container all capabilities");
+    if !node.engine.can_run_privileged_containers()? {
+        println!("parts: not tried, {WITHOUT_ALL_CAPABILITIES}");
         return Ok(());
     }
     let serve = "serve = \"dra\"";
