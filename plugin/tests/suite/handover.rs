@@ -209,6 +209,24 @@ fn the_kubelet_notices_that_both_instances_end_during_their_handover() {
     admit_pod(&kubelet);
 }
 
+/// The next instance must not take the devices for those of another plugin.
+#[test]
+fn a_plugin_registers_although_the_kubelet_has_not_noticed_the_end_of_both_instances() {
+    let mut node = Node::new(&[("dummy-npu", NPUS)]);
+    let config = Config::new(&node.path("kubelet"));
+    let tracking = PluginTracking::Nothing;
+    let kubelet = FakeKubelet::start(Config { tracking, ..config }).unwrap();
+    for mut instance in start_handover(&mut node, &kubelet) {
+        instance.end(Signal::SIGTERM);
+    }
+    assert_eq!(node.sockets(), [HANDOVER_MARK]);
+    node.start_plugin();
+    kubelet.wait(PATIENCE, registered_as(FIRST)).unwrap();
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    admit_pod(&kubelet);
+    wait_until("no mark is left", || node.sockets() == [FIRST]);
+}
+
 /// As when the kubelet takes the end of an earlier instance for that of this one.
 #[test]
 fn a_plugin_that_the_kubelet_disconnects_registers_again() {

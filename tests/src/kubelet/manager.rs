@@ -293,6 +293,7 @@ impl Manager {
         let found = match self.tracking {
             PluginTracking::ByResource => 0,
             PluginTracking::BySocket => clients.iter().position(|one| one.socket == socket)?,
+            PluginTracking::Nothing => return None,
         };
         (found < clients.len()).then(|| clients.remove(found))
     }

@@ -62,6 +62,9 @@ pub enum PluginTracking {
     ByResource,
     /// The first plugin with the same socket: kubernetes/kubernetes since pull request 135437.
     BySocket,
+    /// No plugin: the kubelet keeps the devices, as Kubernetes 1.36 did when two streams of a
+    /// resource ended within 7 ms.
+    Nothing,
 }
 
 impl Config {

@@ -20,7 +20,7 @@ use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 /// The service, which reports the devices `vendor-0`, `vendor-1` and so on.
-struct OtherPluginEvidence {
+struct OtherPlugin {
     devices: usize,
     /// The CDI device that each container gets.
     cdi_name: Option<String>,
@@ -29,7 +29,7 @@ struct OtherPluginEvidence {
 type Answer<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
-impl DevicePlugin for OtherPluginEvidence {
+impl DevicePlugin for OtherPlugin {
     type ListAndWatchStream =
         Pin<Box<dyn Stream<Item = Result<ListAndWatchResponse, Status>> + Send>>;
 
@@ -92,10 +92,8 @@ pub fn serve_devices(socket: &Path, devices: usize, cdi_name: Option<String>) ->
     let context = runtime.enter();
     let listener = UnixListenerStream::new(UnixListener::bind(socket)?);
     drop(context);
-    let server = Server::builder().add_service(DevicePluginServer::new(OtherPluginEvidence {
-        devices,
-        cdi_name,
-    }));
+    let server =
+        Server::builder().add_service(DevicePluginServer::new(OtherPlugin { devices, cdi_name }));
     runtime.spawn(server.serve_with_incoming(listener));
     Ok(runtime)
 }

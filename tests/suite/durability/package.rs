@@ -18,9 +18,14 @@ const OVERLAYS: &str = "for directory in usr var/lib; do
         overlay /$directory
 done";
 
-/// Prints the program of each process of the host that is one of Boathook's.
-const RUNNING_PROGRAMS: &str =
-    "for process in /proc/[0-9]*; do readlink $process/exe; done | grep boathook || true";
+/// Prints the program of each process of the host that is one of Boathook's, with the version at the
+/// end of the program's file.
+const RUNNING_PROGRAMS: &str = "for process in /proc/[0-9]*; do
+    program=$(readlink $process/exe || true)
+    case $program in
+    *boathook*) echo \"$program $(tail -c 5 $process/exe)\" ;;
+    esac
+done";
 
 #[test]
 fn the_package_leaves_no_service_with_an_earlier_program() {
@@ -41,7 +46,8 @@ fn the_package_leaves_no_service_with_an_earlier_program() {
     run(OVERLAYS);
     let install = |(version, package): &(&str, std::path::PathBuf)| {
         run(&format!("dpkg --install {}", package.display()));
-        format!("/opt/boathook/{version}/bin/boathook")
+        // The unit of the package names the package's own program.
+        format!("/usr/lib/boathook/bin/boathook {version}")
     };
 
     let program = install(&old);

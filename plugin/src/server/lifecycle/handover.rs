@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::super::RegistrationMethod;
 use super::super::instance::{Peer, Predecessor};
+use super::super::other_plugin::lists_healthy_devices;
 use super::super::registration_lock::{LOCK_TIMEOUT, SHORT_LOCK_TIMEOUT};
 use super::super::socket::{SocketId, is_served, modification_time, remove_socket_if_stale};
 use super::Lifecycle;
@@ -20,6 +21,12 @@ pub(in super::super) const PREDECESSOR_RETURN_TIMEOUT: Duration = Duration::from
 
 /// The interval at which the handover marker is read if inotify reports no change.
 const MARKER_POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The time after the last registration in which the kubelet must notice the end of the stream.
+const DEVICE_REMOVAL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The interval at which the kubelet is asked for its devices in that time.
+const DEVICE_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Lifecycle {
     /// Returns whether an instance with a newer socket serves the resource. Updates the fields
@@ -162,7 +169,16 @@ impl Lifecycle {
         };
         let registration = self.call_register(kubelet_socket_id, SHORT_LOCK_TIMEOUT);
         match tokio::time::timeout(LAST_REGISTRATION_TIMEOUT, registration).await {
-            Ok(Some(Ok(()))) => self.confirm_registration(),
+            Ok(Some(Ok(()))) if self.has_kubelet_removed_devices().await => {
+                self.confirm_registration();
+            }
+            // The kubelet has received the end of the new stream and of an earlier one at the same
+            // time, and keeps the devices. The marker is kept as well.
+            Ok(Some(Ok(()))) => tracing::warn!(
+                resource = %self.resource,
+                "ended during a handover, and the kubelet still lists the devices; the next \
+                 boathook-plugin registers them again"
+            ),
             // The handover marker is kept, because it makes the next instance register.
             _ => tracing::warn!(
                 resource = %self.resource,
@@ -170,5 +186,20 @@ impl Lifecycle {
                  boathook-plugin starts or it calls this one"
             ),
         }
+    }
+
+    /// Waits until the kubelet no longer lists healthy devices of the resource. Returns false if it
+    /// still lists them after [`DEVICE_REMOVAL_TIMEOUT`]. If the PodResources API cannot be read, the
+    /// devices count as removed.
+    async fn has_kubelet_removed_devices(&self) -> bool {
+        let socket = self.context.kubelet_dir.pod_resources_socket_path();
+        let wait_for_removal = async {
+            while lists_healthy_devices(&socket, &self.resource).await == Some(true) {
+                tokio::time::sleep(DEVICE_POLL_INTERVAL).await;
+            }
+        };
+        tokio::time::timeout(DEVICE_REMOVAL_TIMEOUT, wait_for_removal)
+            .await
+            .is_ok()
     }
 }

@@ -114,8 +114,17 @@ fn start_pod_with_null(node: &Node) -> Result<()> {
             json!({"example.com/null": 1}),
         )
         .specified("restartPolicy", "Always");
-    node.apply(&pod.text())?;
-    node.until("the pod runs", || Ok(node.phase("keeps")? == "Running"))
+    let pod = pod.text();
+    node.apply(&pod)?;
+    node.until("the pod runs", || {
+        let phase = node.phase("keeps")?;
+        // The kubelet refuses the pod if the plugin is being started again.
+        if phase == "Failed" {
+            node.delete_pods(&["keeps"])?;
+            node.apply(&pod)?;
+        }
+        Ok(phase == "Running")
+    })
 }
 
 /// Deletes the pod `keeps`, and waits until the file of its class is gone.
