@@ -262,17 +262,6 @@ pub(crate) enum Command {
         /// Only these classes
         #[arg(value_name = "CLASS")]
         classes: Vec<ClassName>,
-        /// Run a program only while a device is unhealthy by what it reported, for so long at most
-        #[arg(long, value_name = "SECONDS")]
-        until_healthy: Option<u64>,
-        /// With --until-healthy: the time between two runs
-        #[arg(
-            long,
-            value_name = "SECONDS",
-            default_value_t = 30,
-            requires = "until_healthy"
-        )]
-        interval: u64,
     },
     /// Print the names of the containers that run, for shell completions
     #[command(hide = true)]

@@ -112,7 +112,7 @@ pub struct Install {
     /// Give the engine its own default runtime back, if an earlier installation made ours the default
     #[arg(long = "no-set-default", overrides_with = "set_default")]
     pub unsets_default: bool,
-    /// Also offer it under the names of these vendors' toolkits, so that `docker run --gpus`,
+    /// Also offer it under the names of these vendors' toolkits, beside those of an earlier installation, so that `docker run --gpus`,
     /// `--runtime NAME` and `runtimeClassName: NAME` reach it; the names are those of
     /// the table `compatibility` in the class files, and refused while the toolkit itself is there
     #[arg(
@@ -194,8 +194,12 @@ impl Install {
             .unwrap_or_default();
         let mut options = requested.clone();
         options.set_default |= recorded.set_default && !self.unsets_default;
-        if options.toolkits.is_empty() && !self.removes_toolkits {
-            options.toolkits = recorded.toolkits;
+        if !self.removes_toolkits {
+            let requested_toolkits = &requested.toolkits;
+            let kept_toolkits = recorded.toolkits.into_iter();
+            options
+                .toolkits
+                .extend(kept_toolkits.filter(|toolkit| !requested_toolkits.contains(toolkit)));
         }
         if options.base_spec.is_none() && !self.removes_base_spec {
             options.base_spec = recorded.base_spec;

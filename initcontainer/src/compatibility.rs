@@ -24,8 +24,8 @@ use crate::step::Step;
 pub struct OfferedNames {
     /// The vendors' container toolkits that Boathook replaces, as the option `--as` names them.
     pub toolkits: Vec<String>,
-    /// The additional names of `boathook-runtime`, such as the name of a vendor's runtime. Each
-    /// engine offers all of them.
+    /// The additional names of `boathook-runtime`, such as the name of a vendor's runtime, of
+    /// all engines together.
     pub runtime_names: Vec<String>,
     /// The symbolic links to create in Docker's PATH. Each entry is the path and the target of a
     /// link. The links have the names of the toolkits' programs.

@@ -4,12 +4,10 @@
 use std::io::{self, Write};
 use std::path::Path;
 use std::process;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use device_class::config::Config;
+use device_class::load;
 use device_class::name::ClassName;
-use device_class::{DeviceClass, discover, load};
 use hook::exit::ExitCode;
 use hook::{log, planner};
 use injection_plan::facts::ReportedProperties;
@@ -31,52 +29,47 @@ struct ClassReport {
     faults: Vec<String>,
 }
 
-/// The schedule by which driver programs run again, while a device is unhealthy because of the
-/// properties that they reported.
-pub(super) struct Retries {
-    /// The time since the start of the command after which no further run starts.
-    pub(super) duration: Duration,
-    /// The time between the end of a run and the start of the next one.
-    pub(super) interval: Duration,
-}
-
 /// Runs the driver programs of the classes `class_names` and writes the reported properties. If
 /// `class_names` is empty, runs the programs of all classes.
-///
-/// With `retries`, runs only the programs of classes with a device that is unhealthy because of a
-/// reported property. Such a device may become healthy later, for example when a fabric of switches
-/// has started. The runs are repeated until there is no such class, or until the time of `retries`
-/// is over.
 pub(super) fn run(
     class_names: &[ClassName],
-    retries: Option<&Retries>,
     as_json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let mut classes = read_classes_with_programs(class_names, config)?;
+    let host_root = &config.host_root;
     let mut class_reports = Vec::new();
-    match retries {
-        None => {
-            for class in &classes {
-                class_reports.push(renew_properties(class, config)?);
-            }
+    for source in select_sources(class_names, load::read_each_source(&config.classes)?)? {
+        let class = config.class(&source?)?;
+        if class.spec.property_programs.is_empty() || !class.settings.uses_driver_properties() {
+            continue;
         }
-        Some(retries) => {
-            let start = Instant::now();
-            loop {
-                retain_unhealthy_classes(&mut classes, config)?;
-                let has_time = start.elapsed() + retries.interval < retries.duration;
-                if classes.is_empty() || !has_time {
-                    break;
-                }
-                thread::sleep(retries.interval);
-                for class in &classes {
-                    let report = renew_properties(class, config)?;
-                    class_reports.retain(|earlier: &ClassReport| earlier.class != report.class);
-                    class_reports.push(report);
-                }
-            }
+        if host_root != Path::new("/") {
+            let error = "programs are run in the host's root directory only";
+            return Err(CommandError::Output(io::Error::other(error)));
         }
+        let reported_properties =
+            ReportedProperties::run_programs(&class, host_root, |program, arguments| {
+                let mut command = process::Command::new(program);
+                command.args(arguments);
+                command
+            });
+        // The host is opened again for each class. A `HostView` from before would not show what the
+        // programs changed.
+        let host = planner::open_host(config)?;
+        let write_result = reported_properties.write(&class, host_root, &host);
+        let property_file =
+            Path::new(device_class::driver_properties::PROPERTIES_DIR).join(class.name.as_str());
+        let (path, was_written) = write_result.map_err(|error| CommandError::File {
+            path: property_file,
+            error,
+        })?;
+        class_reports.push(ClassReport {
+            class: class.name,
+            file_path: was_written.then(|| path.display().to_string()),
+            version: reported_properties.version().map(str::to_owned),
+            programs: reported_properties.programs,
+            faults: reported_properties.faults,
+        });
     }
     let has_fault = class_reports.iter().any(|report| !report.faults.is_empty());
     if as_json {
@@ -106,69 +99,5 @@ pub(super) fn run(
         ExitCode::Failure
     } else {
         ExitCode::Success
-    })
-}
-
-/// Returns the selected classes that have driver programs and whose settings use the reported
-/// properties.
-fn read_classes_with_programs(
-    class_names: &[ClassName],
-    config: &Config,
-) -> Result<Vec<DeviceClass>, CommandError> {
-    let mut classes = Vec::new();
-    for source in select_sources(class_names, load::read_each_source(&config.classes)?)? {
-        let class = config.class(&source?)?;
-        if !class.spec.property_programs.is_empty() && class.settings.uses_driver_properties() {
-            classes.push(class);
-        }
-    }
-    Ok(classes)
-}
-
-/// Keeps only the classes with a device that is unhealthy because of a property that a driver
-/// program reported.
-fn retain_unhealthy_classes(
-    classes: &mut Vec<DeviceClass>,
-    config: &Config,
-) -> Result<(), CommandError> {
-    // The host is opened again, because an earlier `HostView` does not show what the programs
-    // changed.
-    let host = planner::open_host(config)?;
-    classes.retain(|class| {
-        let inventory = discover::scan_devices(class, &host);
-        discover::is_unhealthy_by_driver_property(class, &inventory)
-    });
-    Ok(())
-}
-
-/// Runs the driver programs of a class and writes the properties that they report.
-fn renew_properties(class: &DeviceClass, config: &Config) -> Result<ClassReport, CommandError> {
-    let host_root = &config.host_root;
-    if host_root != Path::new("/") {
-        let error = "programs are run in the host's root directory only";
-        return Err(CommandError::Output(io::Error::other(error)));
-    }
-    let reported_properties =
-        ReportedProperties::run_programs(class, host_root, |program, arguments| {
-            let mut command = process::Command::new(program);
-            command.args(arguments);
-            command
-        });
-    // The host is opened again for each class, because an earlier `HostView` does not show what the
-    // programs changed.
-    let host = planner::open_host(config)?;
-    let write_result = reported_properties.write(class, host_root, &host);
-    let property_file =
-        Path::new(device_class::driver_properties::PROPERTIES_DIR).join(class.name.as_str());
-    let (path, was_written) = write_result.map_err(|error| CommandError::File {
-        path: property_file,
-        error,
-    })?;
-    Ok(ClassReport {
-        class: class.name.clone(),
-        file_path: was_written.then(|| path.display().to_string()),
-        version: reported_properties.version().map(str::to_owned),
-        programs: reported_properties.programs,
-        faults: reported_properties.faults,
     })
 }

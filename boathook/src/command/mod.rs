@@ -30,7 +30,6 @@ mod unlisted_path;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process;
-use std::time::Duration;
 
 use crate::live::LiveError;
 use device_class::class::skip_report_patterns;
@@ -310,17 +309,7 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
             classes,
             state_root,
         } => check::run(classes, state_root.clone(), cli.is_json, &load_config(cli)?),
-        Command::Facts {
-            classes,
-            until_healthy,
-            interval,
-        } => {
-            let retries = until_healthy.map(|seconds| facts::Retries {
-                duration: Duration::from_secs(seconds),
-                interval: Duration::from_secs(*interval),
-            });
-            facts::run(classes, retries.as_ref(), cli.is_json, &load_config(cli)?)
-        }
+        Command::Facts { classes } => facts::run(classes, cli.is_json, &load_config(cli)?),
         Command::Containers => print_containers(cli.is_json, &load_config(cli)?),
         Command::Log(arguments) => node_log::run(arguments, cli.is_json, &load_config(cli)?),
     }

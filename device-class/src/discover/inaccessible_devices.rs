@@ -47,7 +47,7 @@ pub(super) fn take_inaccessible_devices(inventory: &mut Inventory, host: &dyn Ho
         let reason = format!(
             "{} does not exist, and cannot be created in this user namespace: other devices of \
              the class have their nodes, so the container that Boathook runs in was not given \
-             this one",
+             this one, or its driver has failed",
             path.display()
         );
         let id = device.id.clone();

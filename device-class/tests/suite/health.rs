@@ -134,6 +134,7 @@ biren-gpu/svi | /sys/bus/pci/devices/0000:11:00.0 | card_0
 coral-edgetpu/pcie | /sys/bus/pci/devices/0000:02:00.0 | apex-0000:02:00.0
 google-tpu | /sys/bus/pci/devices/0000:00:04.0 | 0000:00:04
 pci-function | /sys/bus/pci/drivers/vfio-pci/0000:17:00.0 | 0000:17:00.0
+sriov-vfio | /sys/bus/pci/drivers/vfio-pci/0000:3b:02.1 | 0000:3b:02.1
 ibm-spyre | /sys/bus/pci/drivers/vfio-pci/0000:17:00.0 | 0000:17:00.0
 intel-qat | /sys/bus/pci/drivers/vfio-pci/0000:6b:00.1 | 0000:6b:00.1
 ";

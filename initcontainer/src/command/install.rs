@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use anyhow::{Context, Result};
 use initcontainer::cli::Install;
@@ -67,9 +68,15 @@ pub(super) fn install(host: &Host, args: &Install, output: &mut Output) -> Resul
     let mut engine_options = Vec::with_capacity(engines.len());
     let mut toolkits_by_engine = BTreeMap::new();
     for engine in &engines {
-        let recorded_options = old_manifest
+        let mut recorded_options = old_manifest
             .as_ref()
             .and_then(|manifest| manifest.find_engine_options(*engine));
+        // With `--classes` the release may lack the class that has the names.
+        if let Some(options) = &mut recorded_options {
+            options.toolkits.retain(|toolkit| {
+                OfferedNames::find(host, &payload, slice::from_ref(toolkit)).is_ok()
+            });
+        }
         let options = args.complete_engine_options(&requested_options, recorded_options);
         if let Some(note) = describe_kept_options(*engine, &requested_options, &options) {
             output.report_note(&note);
@@ -134,10 +141,12 @@ fn describe_kept_options(
     requested: &EngineOptions,
     complete: &EngineOptions,
 ) -> Option<String> {
-    let toolkits = complete.toolkits.join(",");
+    let mut kept_toolkits = complete.toolkits.clone();
+    kept_toolkits.retain(|toolkit| !requested.toolkits.contains(toolkit));
+    let toolkits = kept_toolkits.join(",");
     let options = [
         (
-            requested.toolkits != complete.toolkits,
+            !kept_toolkits.is_empty(),
             format!("--as {toolkits}"),
             "--no-as",
         ),

@@ -42,14 +42,15 @@ pub(super) fn upgrade(host: &Host, args: &Upgrade, output: &mut Output) -> Resul
         .transpose()?;
     let payload = read_release(host, &source, &manifest)
         .context("the installed version stays; run boathook-init install with other options")?;
-    let names = OfferedNames::find_by_engine(
-        host,
-        &payload,
-        &manifest.toolkits,
-        manifest.list_toolkits_by_engine(),
-    )?;
+    let engines = find_configured_engines(host, &payload, &manifest)?;
+    let configured_engines: Vec<Engine> = engines.iter().map(|(engine, _)| *engine).collect();
+    // An engine that was removed from the host keeps its names in the manifest alone.
+    let mut toolkits_by_engine = manifest.list_toolkits_by_engine();
+    toolkits_by_engine.retain(|engine, _| configured_engines.contains(engine));
+    let mut names = OfferedNames::find_by_engine(host, &payload, &[], toolkits_by_engine)?;
+    names.keep_names_of_other_engines(&manifest, &configured_engines);
     let request = InstallRequest {
-        engines: find_configured_engines(host, &payload, &manifest)?,
+        engines,
         payload,
         names,
         // A release is complete. If it lacks a class file of the installed release, that file was

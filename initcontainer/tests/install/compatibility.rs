@@ -84,10 +84,18 @@ fn an_installation_without_the_option_keeps_the_names() {
     }
     assert!(text.contains("nothing to do"), "{text}");
     assert_eq!(tree::snapshot(site.root()), before);
-    // Another toolkit replaces the kept one.
+    // An unknown toolkit changes nothing.
     let text = complaint(&site.run(&["install", "--as", "vender"]));
     assert!(text.contains("there are vendor"), "{text}");
     assert_eq!(tree::snapshot(site.root()), before);
+    // A release without the class that has the names cannot offer them.
+    let text = said(&site.run(&["install", "--classes", "none"]));
+    assert!(
+        text.contains("the names of vendor are taken away"),
+        "{text}"
+    );
+    assert_eq!(runtimes(&site), json!({"boathook": {"path": RUNTIME}}));
+    said(&site.run(&INSTALL));
     // A release of a cluster has all options in its manifests.
     let text = said(&site.run(&["install", "--release", "kube-system/boathook"]));
     assert!(
@@ -149,6 +157,49 @@ fn an_installation_for_another_engine_keeps_the_names() {
     let text = said(&site.run(&["install", "--engine", "docker", "--no-as"]));
     assert!(text.contains("taken away"), "{text}");
     assert!(!site.path(HOOK_LINK).is_symlink());
+}
+
+/// Docker was removed from the host, and the class with its names from the release.
+#[test]
+fn an_upgrade_does_not_need_the_names_of_an_engine_that_is_gone() {
+    let site = site();
+    site.add_program("podman");
+    said(&site.run(&[&INSTALL[..], &["--engine", "docker,podman"]].concat()));
+    fs::remove_file(site.path("usr/bin/dockerd")).unwrap();
+    said(&site.run(&[
+        "install",
+        "--engine",
+        "podman",
+        "--no-as",
+        "--classes",
+        "none",
+    ]));
+    site.write_release_version("0.9.2");
+    said(&site.run(&["upgrade"]));
+}
+
+/// Two toolkits can be offered one after the other, as the next commands say.
+#[test]
+fn a_further_toolkit_is_offered_beside_the_first() {
+    let site = site();
+    let classes = site.release().join("classes.d");
+    let text = fs::read_to_string(classes.join("vendor-card.toml")).unwrap();
+    let text = text.replace("vendor", "other").replace("VENDOR", "OTHER");
+    fs::write(classes.join("other-card.toml"), text).unwrap();
+    said(&site.run(&INSTALL));
+    let text = said(&site.run(&["install", "--as", "other"]));
+    assert!(
+        text.contains("docker: --as vendor of the earlier installation"),
+        "{text}"
+    );
+    let entry = json!({"path": RUNTIME});
+    let expected = json!({"boathook": entry, "other": entry, "vendor": entry});
+    assert_eq!(runtimes(&site), expected);
+    for link in [HOOK_LINK, RUNTIME_LINK, "usr/local/bin/other-hook"] {
+        assert!(site.path(link).is_symlink(), "{link}");
+    }
+    said(&site.run(&["install", "--no-as"]));
+    assert_eq!(runtimes(&site), json!({"boathook": entry}));
 }
 
 /// daemon.json has no marks, so the record tells which runtimes are the installation's.

@@ -42,7 +42,9 @@ use daemon::host_inventory::{FaultLog, Notifications};
 use daemon::kubelet_api::WatcherStream;
 use daemon::kubelet_api::deviceplugin::device_plugin_server::DevicePluginServer;
 use daemon::kubelet_api::pluginregistration::registration_server::RegistrationServer;
-use lifecycle::{LAST_REGISTRATION_TIMEOUT, Lifecycle, PREDECESSOR_RETURN_TIMEOUT};
+use lifecycle::{
+    DEVICE_REMOVAL_TIMEOUT, LAST_REGISTRATION_TIMEOUT, Lifecycle, PREDECESSOR_RETURN_TIMEOUT,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RegistrationMethod {
@@ -90,6 +92,7 @@ const CLIENT_END_TIMEOUT: Duration = Duration::from_millis(700);
 /// time than [`CLIENT_END_TIMEOUT`].
 pub(crate) const SERVER_END_TIMEOUT: Duration = PREDECESSOR_RETURN_TIMEOUT
     .saturating_add(LAST_REGISTRATION_TIMEOUT)
+    .saturating_add(DEVICE_REMOVAL_TIMEOUT)
     .saturating_add(CLIENT_END_TIMEOUT);
 
 /// The settings and the shared state of all servers of this process.

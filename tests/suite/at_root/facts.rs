@@ -146,46 +146,6 @@ fn a_program_that_cannot_be_used_is_reported() {
     }
 }
 
-/// As the fabric of switches does after a boot: the service asks again.
-#[test]
-fn a_program_is_run_again_until_what_it_reports_is_healthy() {
-    let Some(host) = Host::new("a_program_is_run_again_until_what_it_reports_is_healthy") else {
-        return;
-    };
-    let class = CLASS.replace(
-        "index = \"{index}\" }",
-        "index = \"{index}\", health = [{ value = \"{model}\", equals = \"ready\" }] }",
-    );
-    let class = class.replace("facts.com/{model}", "facts.com/chip");
-    fs::write(host.path("etc/boathook/classes.d/chips.toml"), class).unwrap();
-    // Each run adds a line to a file, and the third one reports that all is ready.
-    host.script(
-        "echo run >>/runs; state=starting; [ $(wc -l </runs) -lt 3 ] || state=ready; \
-         echo smi 1.2; echo chip 0: $state; echo chip 1: ready",
-    );
-    let runs = || {
-        fs::read_to_string(host.path("runs"))
-            .unwrap()
-            .lines()
-            .count()
-    };
-    let wait = |seconds: &str| {
-        let limit = format!("--until-healthy={seconds}");
-        let ran = host.run(&["/boathook", "facts", "chips", &limit, "--interval=1"]);
-        assert!(ran.status.success(), "{ran:?}");
-    };
-    host.facts();
-    assert_eq!(runs(), 1);
-    // There is no time for a second run.
-    wait("1");
-    assert_eq!(runs(), 1);
-    wait("60");
-    assert_eq!(runs(), 3);
-    // A program whose report is healthy is not run.
-    wait("60");
-    assert_eq!(runs(), 3);
-}
-
 #[test]
 fn hostile_output_does_no_harm() {
     let Some(host) = Host::new("hostile_output_does_no_harm") else {

@@ -152,7 +152,6 @@ fn no_cell_of_a_table_is_long() {
     assert!(long.is_empty(), "{}", long.join("\n"));
 }
 
-/// Returns a row as a reader sees it: without marks of code and targets of links.
 /// Who looks for a platform sees what is unknown, and what needs nothing.
 #[test]
 fn each_cell_of_the_platforms_has_a_text() {
@@ -169,6 +168,7 @@ fn each_cell_of_the_platforms_has_a_text() {
     }
 }
 
+/// Returns a row as a reader sees it: without marks of code and targets of links.
 fn visible_text(row: &str) -> String {
     let mut parts = row.split("](");
     let mut text = parts.next().unwrap_or_default().to_owned();

@@ -93,11 +93,16 @@ fn churn(node: &Node) -> Result<()> {
             895..900 => node.restart(node.engine.daemon(), "KILL")?,
             900..910 => {
                 // The engine ends the container of a shim that was killed, be it the plugin's.
-                let shims = node.processes(node.engine.shim_program())?;
-                let shim = &shims[sequence.next_below(shims.len())];
-                // It may have ended a moment ago.
-                let _ = node.shell(&format!("kill -KILL {shim}"));
-                killed_shims += 1;
+                // After other kills there may be none for a moment.
+                let shims = node
+                    .processes(node.engine.shim_program())
+                    .unwrap_or_default();
+                let position = sequence.next_below(shims.len().max(1));
+                if let Some(shim) = shims.get(position) {
+                    // It may have ended a moment ago.
+                    let _ = node.shell(&format!("kill -KILL {shim}"));
+                    killed_shims += 1;
+                }
             }
             _ => checked += check(node, &pods)?,
         }

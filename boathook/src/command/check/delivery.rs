@@ -165,6 +165,17 @@ mod tests {
         };
         let words = "has devices whose nodes the host does not have: 0 (/dev/npu0)";
         assert!(missing_node.contains(words), "{missing_node}");
+        // A node with a number is created by the engine.
+        let created = device.replace("/dev/npu0\"", "/dev/npu0\", \"major\": 240, \"minor\": 0");
+        write(
+            "run/cdi/boathook-x.com-npu.json",
+            &people.replace("[]", &format!("[{created}]")),
+        );
+        assert_eq!(lines().len(), 1);
+        write(
+            "run/cdi/boathook-x.com-npu.json",
+            &people.replace("[]", &format!("[{device}]")),
+        );
         write("dev/npu0", "");
         assert_eq!(lines().len(), 1);
         for file in [

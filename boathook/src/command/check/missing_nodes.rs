@@ -29,8 +29,10 @@ pub(super) fn report_missing_nodes(
     let missing: BTreeSet<(&str, &str)> =
         collect_by_insertion(devices.iter().filter_map(|device| {
             let nodes = device["containerEdits"]["deviceNodes"].as_array()?;
+            // With a device number an engine creates the node itself.
             let mut host_paths = nodes
                 .iter()
+                .filter(|node| node["major"].is_null())
                 .filter_map(|node| node["hostPath"].as_str().or_else(|| node["path"].as_str()));
             let missing_path =
                 host_paths.find(|path| !host_root.join(path.trim_start_matches('/')).exists())?;

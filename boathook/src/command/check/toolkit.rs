@@ -61,7 +61,7 @@ fn check_program(
                 foreign_program.display()
             );
             Finding::new(Severity::Warning, SUBJECT, text).with_fix(
-                "remove the other toolkit's package, or run `boathook-init install` without --as",
+                "remove the other toolkit's package, or run `boathook-init install --no-as`",
             )
         }
     })

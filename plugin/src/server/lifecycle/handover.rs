@@ -23,10 +23,13 @@ pub(in super::super) const PREDECESSOR_RETURN_TIMEOUT: Duration = Duration::from
 const MARKER_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The time after the last registration in which the kubelet must notice the end of the stream.
-const DEVICE_REMOVAL_TIMEOUT: Duration = Duration::from_secs(1);
+pub(in super::super) const DEVICE_REMOVAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The interval at which the kubelet is asked for its devices in that time.
-const DEVICE_POLL_INTERVAL: Duration = Duration::from_millis(20);
+///
+/// All resources do so at the same time, and the kubelet limits the calls of this API to 100 per
+/// second (pkg/kubelet/apis/podresources, since Kubernetes 1.27).
+const DEVICE_POLL_INTERVAL: Duration = Duration::from_millis(150);
 
 impl Lifecycle {
     /// Returns whether an instance with a newer socket serves the resource. Updates the fields
@@ -189,17 +192,23 @@ impl Lifecycle {
     }
 
     /// Waits until the kubelet no longer lists healthy devices of the resource. Returns false if it
-    /// still lists them after [`DEVICE_REMOVAL_TIMEOUT`]. If the PodResources API cannot be read, the
-    /// devices count as removed.
+    /// has not said so after [`DEVICE_REMOVAL_TIMEOUT`], also if its last answers were errors. If
+    /// its PodResources API never answers, the devices count as removed.
     async fn has_kubelet_removed_devices(&self) -> bool {
         let socket = self.context.kubelet_dir.pod_resources_socket_path();
+        let mut has_listed_devices = false;
         let wait_for_removal = async {
-            while lists_healthy_devices(&socket, &self.resource).await == Some(true) {
+            loop {
+                match lists_healthy_devices(&socket, &self.resource).await {
+                    Some(false) => return,
+                    Some(true) => has_listed_devices = true,
+                    // The kubelet may have refused the call because of its rate limit.
+                    None => {}
+                }
                 tokio::time::sleep(DEVICE_POLL_INTERVAL).await;
             }
         };
-        tokio::time::timeout(DEVICE_REMOVAL_TIMEOUT, wait_for_removal)
-            .await
-            .is_ok()
+        let result = tokio::time::timeout(DEVICE_REMOVAL_TIMEOUT, wait_for_removal).await;
+        result.is_ok() || !has_listed_devices
     }
 }

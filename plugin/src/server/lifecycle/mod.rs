@@ -39,7 +39,9 @@ use crate::catalog::ScanPauseGuard;
 use crate::kubelet_dir::{SocketSlot, socket_name};
 use crate::service::{OptionsRefusal, RegistrationStreams, StreamCount};
 use daemon::kubelet_api::deviceplugin::DevicePluginOptions;
-pub(super) use handover::{LAST_REGISTRATION_TIMEOUT, PREDECESSOR_RETURN_TIMEOUT};
+pub(super) use handover::{
+    DEVICE_REMOVAL_TIMEOUT, LAST_REGISTRATION_TIMEOUT, PREDECESSOR_RETURN_TIMEOUT,
+};
 use yielding::OtherPluginEvidence;
 
 /// The delay after the first failure. It is short, because the kubelet may have created its socket
