@@ -155,7 +155,7 @@ impl PciDevice {
             "" => format!("/sys/bus/pci/devices/{name}"),
             _ => directory,
         };
-        // Where the links of the recording lead.
+        // The recording has links, so the file is at the path to which they lead.
         let config = host.canonicalize(&Path::new(&directory).join("config"));
         PciDevice {
             config: config.unwrap_or_else(|error| panic!("{of_host}: {error}")),

@@ -152,7 +152,7 @@ fn no_cell_of_a_table_is_long() {
     assert!(long.is_empty(), "{}", long.join("\n"));
 }
 
-/// Who looks for a platform sees what is unknown, and what needs nothing.
+/// A reader must see whether a value is unknown or whether a platform needs nothing.
 #[test]
 fn each_cell_of_the_platforms_has_a_text() {
     let page = fs::read_to_string(binaries::source_tree().join("docs/platforms.md")).unwrap();
