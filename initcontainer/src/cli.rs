@@ -109,7 +109,7 @@ pub struct Install {
     /// default, and one that it cannot call is not replaced
     #[arg(long, overrides_with = "unsets_default")]
     pub set_default: bool,
-    /// Give the engine its own default runtime back, if an earlier installation made ours the default
+    /// Restore the engine's earlier default runtime, if an installation with --set-default replaced it
     #[arg(long = "no-set-default", overrides_with = "set_default")]
     pub unsets_default: bool,
     /// Also offer it under the names of these vendors' toolkits, beside those of an earlier installation, so that `docker run --gpus`,
@@ -167,8 +167,9 @@ pub struct Install {
         allow_hyphen_values = true
     )]
     pub plugin_arguments: Vec<PluginArgument>,
-    /// Name of the release in the cluster; a node that another release serves is refused, and no
-    /// option of an earlier installation is kept for the engines
+    /// Name of the Helm release, or of the manifests, that runs this installation. It fails on a node
+    /// that another release serves, and it does not keep --as, --set-default and --base-spec of
+    /// earlier installations
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pub release: Option<ReleaseName>,
     /// Print what would change, and change nothing

@@ -45,9 +45,9 @@ pub(super) fn take_inaccessible_devices(inventory: &mut Inventory, host: &dyn Ho
     let inaccessible_devices = inventory.devices.iter().filter_map(|device| {
         let path = find_missing_node(device)?;
         let reason = format!(
-            "{} does not exist, and cannot be created in this user namespace: other devices of \
-             the class have their nodes, so the container that Boathook runs in was not given \
-             this one, or its driver has failed",
+            "{} does not exist, and Boathook cannot create it in this user namespace; other \
+             devices of the class have their nodes, so either the container in which Boathook \
+             runs was not given this one, or the driver of the device has failed",
             path.display()
         );
         let id = device.id.clone();

@@ -40,7 +40,7 @@ files = ["/etc/chip.conf"] | files = "/etc/chip.conf"
 files = ["/etc/chip.conf"] | files = [["/etc/chip.conf"]]
     | chip.toml:14: files: must be a text or a table, and is a list
 id = "chip-{index}" | id = "chip-{index}"\ngroup = "dialout"
-    | chip.toml:9: `group` in [device] says which devices belong together, by a template such as
+    | chip.toml:9: `group` in [device] must be a template that differs between devices, such as
 id = "chip-{index}" | id = "chip-{index}"\naliases = ["{index}", "All"]
     | chip.toml:9: the alias `All` is a word that a request uses for all devices or for none
 env = "CHIPS" | env = ["CHIPS"]

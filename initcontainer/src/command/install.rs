@@ -147,18 +147,18 @@ fn describe_kept_options(
     let options = [
         (
             !kept_toolkits.is_empty(),
-            format!("--as {toolkits}"),
-            "--no-as",
+            format!("`--as {toolkits}`"),
+            "`--no-as`",
         ),
         (
             requested.set_default != complete.set_default,
-            "--set-default".to_owned(),
-            "--no-set-default",
+            "`--set-default`".to_owned(),
+            "`--no-set-default`",
         ),
         (
             requested.base_spec != complete.base_spec,
-            "--base-spec".to_owned(),
-            "--no-base-spec",
+            "`--base-spec`".to_owned(),
+            "`--no-base-spec`",
         ),
     ];
     let kept = options.iter().filter(|(is_kept, ..)| *is_kept);
@@ -167,7 +167,7 @@ fn describe_kept_options(
         .unzip();
     (!names.is_empty()).then(|| {
         format!(
-            "{engine}: {} of the earlier installation is kept ({} removes it)",
+            "{engine}: keeping {} of an earlier installation; to remove it, use {}",
             names.join(" and "),
             opposites.join(" or ")
         )

@@ -132,7 +132,7 @@ fn an_installation_without_the_option_keeps_the_default() {
         (
             &[],
             "boathook",
-            Some("docker: --set-default of the earlier installation is kept (--no-set-default"),
+            Some("docker: keeping `--set-default` of an earlier installation"),
         ),
         (&["--no-set-default"], "", None),
         (&[], "", None),
@@ -148,7 +148,7 @@ fn an_installation_without_the_option_keeps_the_default() {
             "{options:?}"
         );
         assert_eq!(
-            text.contains("is kept"),
+            text.contains("keeping"),
             note.is_some(),
             "{options:?}: {text}"
         );

@@ -267,8 +267,9 @@ impl HolderHistory {
             && !self.has_write_failed
         {
             tracing::warn!(
-                "cannot write {}: {error}; after its next start the plugin does not notice if the \
-                 kubelet gives away a device of a pod that runs",
+                "cannot save which pods have which devices in {}: {error}; if the plugin is \
+                 restarted, it does not detect that the kubelet assigns a device of a running pod \
+                 to another pod",
                 self.holder_file.path().display()
             );
         }

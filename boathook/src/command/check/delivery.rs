@@ -163,7 +163,7 @@ mod tests {
         let [missing_node, _] = &*lines() else {
             panic!("{:?}", lines());
         };
-        let words = "has devices whose nodes the host does not have: 0 (/dev/npu0)";
+        let words = "lists devices whose device nodes do not exist on this host: `0` (/dev/npu0)";
         assert!(missing_node.contains(words), "{missing_node}");
         // A node with a number is created by the engine.
         let created = device.replace("/dev/npu0\"", "/dev/npu0\", \"major\": 240, \"minor\": 0");

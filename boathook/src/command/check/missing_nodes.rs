@@ -41,7 +41,7 @@ pub(super) fn report_missing_nodes(
     let shown_devices: Vec<String> = missing
         .iter()
         .take(MAX_SHOWN_DEVICES)
-        .map(|(device, path)| format!("{device} ({path})"))
+        .map(|(device, path)| format!("`{device}` ({path})"))
         .collect();
     if shown_devices.is_empty() {
         return None;
@@ -51,14 +51,14 @@ pub(super) fn report_missing_nodes(
         omitted_count => format!(" and {omitted_count} more"),
     };
     let text = format!(
-        "{} has devices whose nodes the host does not have: {}{omitted_note}; an engine refuses a \
-         container with such a device",
+        "{} lists devices whose device nodes do not exist on this host: {}{omitted_note}; an \
+         engine refuses a container that requests such a device",
         specification_path.display(),
         shown_devices.join(", ")
     );
     let finding = Finding::new(Severity::Warning, "CDI names", text);
     Some(finding.with_fix(
-        "plug them in, or run `boathook cdi generate`; after `boathook-init install --cdi` a \
-         service does so when devices change",
+        "connect the device, or run `boathook cdi generate` to update the file; \
+         `boathook-init install --cdi` enables a service that updates it when devices change",
     ))
 }

@@ -14,9 +14,10 @@ pub(super) fn check_device_names(device: &DeviceSpec) -> Result<(), BrokenRule> 
     {
         let group = group.as_str();
         let message = format!(
-            "`group` in [device] says which devices belong together, by a template such as \
-             \"{{board}}\"; `{group}` is the same for all of them; the group of a node is set in its \
-             table: nodes = [{{ path = \"...\", group = \"{group}\" }}]"
+            "`group` in [device] must be a template that differs between devices, such as \
+             \"{{board}}\", because it says which of them belong together, and `{group}` has no \
+             attribute; the Unix group of a device node is set in the node's entry: \
+             nodes = [{{ path = \"...\", group = \"{group}\" }}]"
         );
         return Err(BrokenRule::new(group, message));
     }

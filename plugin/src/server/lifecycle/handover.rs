@@ -179,8 +179,9 @@ impl Lifecycle {
             // time, and keeps the devices. The marker is kept as well.
             Ok(Some(Ok(()))) => tracing::warn!(
                 resource = %self.resource,
-                "ended during a handover, and the kubelet still lists the devices; the next \
-                 boathook-plugin registers them again"
+                "this plugin ends while it takes the resource over from an earlier instance, and the \
+                 kubelet still lists the devices; the boathook-plugin that starts next on this node \
+                 registers them again"
             ),
             // The handover marker is kept, because it makes the next instance register.
             _ => tracing::warn!(
