@@ -134,7 +134,7 @@ fn of_two_devices_only_the_one_that_was_given_is_there(lab: &Lab) {
     assert_eq!(report.path(&second).unwrap().read, Access::Granted);
     assert_eq!(report.path(LATE).unwrap().kind, Kind::Missing);
     let refused = refusal(lab, &host, &container("late-0"));
-    let line = "late-0 is absent: /dev/late/late0 does not exist, and cannot be created in this \
-                user namespace";
+    let line = "late-0 is absent: /dev/late/late0 does not exist, and Boathook cannot create it in \
+                this user namespace";
     assert!(refused.contains(line), "{refused}");
 }
