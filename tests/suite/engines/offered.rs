@@ -48,12 +48,16 @@ fn copy_classes(machine: &Machine) -> Result<PathBuf> {
     Ok(directory)
 }
 
-/// Returns a machine with Docker's own settings, and the host of a recording with two GPUs. The
-/// configuration leads to the host, and to the classes that are installed.
-fn with_recorded_gpus(generation: Generation) -> (Machine, RecordedHost) {
+/// Recordings of a host with two GPUs, and of one with four.
+const NVIDIA: &str = "nvidia-gpu/h200";
+const AMD: &str = "amd-gpu/xgmi";
+
+/// Returns a machine with Docker's own settings, and the host of a recording. The configuration leads
+/// to the host, and to the classes that are installed.
+fn with_recorded_gpus(generation: Generation, recording: &str) -> (Machine, RecordedHost) {
     let no_namespaces = UserNamespaces::None;
     let machine = docker::unconfigured(generation, no_namespaces, &json!({})).unwrap();
-    let recording = "device-class/testdata/nvidia-gpu/h200/host.txt";
+    let recording = format!("device-class/testdata/{recording}/host.txt");
     let recording = fs::read_to_string(binaries::source_tree().join(recording)).unwrap();
     let host = RecordedHost::bare(&recording).unwrap();
     let config = format!(
@@ -65,16 +69,17 @@ fn with_recorded_gpus(generation: Generation) -> (Machine, RecordedHost) {
     (machine, host)
 }
 
-/// Returns what a container that waits has of the GPUs.
-fn list_gpus(engine: &DockerLike, name: &str) -> String {
+/// Returns the nodes in /dev of a container that waits whose names match `pattern`.
+fn list_nodes(engine: &DockerLike, name: &str, pattern: &str) -> String {
     let mut exec = engine.command("exec");
-    printed(exec.args([name, "sh", "-c", "cd /dev; echo nvidia[0-9]"])).unwrap()
+    let script = format!("cd /dev; echo {pattern}");
+    printed(exec.args([name, "sh", "-c", &script])).unwrap()
 }
 
 /// Starts a container with these options, and returns its GPUs and its config.json.
 fn start_with_gpus(engine: &DockerLike, options: &[&str]) -> (String, Value) {
     engine.run_waiting("gpus", &[options, &["--network=none"]].concat());
-    let gpus = list_gpus(engine, "gpus");
+    let gpus = list_nodes(engine, "gpus", "nvidia[0-9]");
     let id = printed(engine.command("inspect").args(["--format={{.Id}}", "gpus"])).unwrap();
     let bundles = engine.machine.path("exec").join("containerd/daemon");
     let config = format!(
@@ -106,7 +111,7 @@ fn docker_gives_gpus_from_the_installation_to_the_removal() {
             skip::report(&name, &reason);
             continue;
         }
-        let (machine, _host) = with_recorded_gpus(generation);
+        let (machine, _host) = with_recorded_gpus(generation, NVIDIA);
         let before = fs::read_to_string(machine.private.file(DAEMON)).unwrap();
         run_init(&machine, "install --as nvidia --engine docker").unwrap();
         let (engine, mut daemon) = start_docker(machine);
@@ -146,6 +151,43 @@ fn docker_gives_gpus_from_the_installation_to_the_removal() {
     }
 }
 
+/// `--gpus` of Docker 28.3 and later means AMD's GPUs if dockerd finds the vendor's runtime and no
+/// hook of NVIDIA's toolkit. It sets a variable, so that the container also needs the runtime.
+#[test]
+fn docker_gives_gpus_of_another_vendor() {
+    for generation in [Generation::Forky, Generation::Resolute] {
+        if let Some(reason) = docker::missing(generation) {
+            let name = format!("--gpus of AMD's GPUs with {generation:?}");
+            skip::report(&name, &reason);
+            continue;
+        }
+        let (machine, _host) = with_recorded_gpus(generation, AMD);
+        run_init(&machine, "install --as amd --engine docker").unwrap();
+        let (engine, _daemon) = start_docker(machine);
+        for (options, gpus) in [
+            (
+                &["--gpus=all", "--runtime=amd"][..],
+                "renderD128 renderD129 renderD130 renderD131\n",
+            ),
+            (&["--gpus=2", "--runtime=amd"], "renderD128 renderD129\n"),
+            (
+                &["--gpus=\"device=1,3\"", "--runtime=amd"],
+                "renderD129 renderD131\n",
+            ),
+            (
+                &["--env=AMD_VISIBLE_DEVICES=2", "--runtime=amd"],
+                "renderD130\n",
+            ),
+            (&["--gpus=all"], "renderD*\n"),
+        ] {
+            engine.run_waiting("gpus", &[options, &["--network=none"]].concat());
+            let nodes = list_nodes(&engine, "gpus", "dri/renderD*").replace("dri/", "");
+            assert_eq!(nodes, gpus, "{generation:?}: {options:?}");
+            printed(engine.command("rm").args(["--force", "gpus"])).unwrap();
+        }
+    }
+}
+
 /// Docker asks for CDI devices of the vendor's kind after `boathook cdi generate`: `--device` of a
 /// name always, and `--gpus` of a later Docker than 29.1 if it does not find the hook's name. The
 /// runtime adds nothing to them.
@@ -155,7 +197,7 @@ fn devices_of_a_specification_are_injected_once() {
     if let Some(reason) = docker::missing(generation) {
         return skip::report("CDI devices beside --gpus of Docker 29", &reason);
     }
-    let (machine, _host) = with_recorded_gpus(generation);
+    let (machine, _host) = with_recorded_gpus(generation, NVIDIA);
     run_init(&machine, "install --as nvidia --engine docker").unwrap();
     let boathook = "/opt/boathook/current/bin/boathook";
     let mut generate = machine.private.command(boathook);
