@@ -12,7 +12,6 @@
 
 mod classes;
 mod dir_watch;
-mod facts_programs;
 mod faults;
 mod health_program;
 mod health_programs;
@@ -24,6 +23,7 @@ mod kernel_log;
 mod mounted;
 mod node_config;
 mod notify;
+mod property_programs;
 mod response_check;
 mod slow_scan;
 mod watcher;

@@ -38,7 +38,7 @@ pub struct ClassSource {
     /// The name of the class, which is the name of the file without `.toml`.
     pub name: ClassName,
     pub path: PathBuf,
-    content: Content,
+    content: ClassContent,
     /// The files that this class extends. The class file extends the first one, and each of them
     /// extends the next one. The list is empty for a class that is read from the class index,
     /// because the index has it merged.
@@ -50,7 +50,7 @@ pub struct ClassSource {
 
 /// The content of a class file: its text, or a reference into the class index.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Content {
+enum ClassContent {
     /// The text of the file.
     Text(String),
     /// A reference to the class in the class index of its directory. There it is already merged
@@ -88,7 +88,7 @@ impl ClassSource {
 
     /// Reads one class file from `directory`. If users other than root can change the file, its
     /// text is not read, and [`ClassSource::parse`] returns an error.
-    fn read_in_directory(directory: &Directory, name: &OsStr) -> Result<Self, FileError> {
+    fn read_in_directory(directory: &ClassDirectory, name: &OsStr) -> Result<Self, FileError> {
         let path = directory.path.join(name);
         match directory.open_file(name) {
             Ok(file) => Self::read_opened_file(path, || Ok(file)),
@@ -98,7 +98,7 @@ impl ClassSource {
                 Ok(ClassSource {
                     name: parse_class_name(&path)?,
                     path,
-                    content: Content::Text(String::new()),
+                    content: ClassContent::Text(String::new()),
                     bases: Vec::new(),
                     fault: Some(fault),
                 })
@@ -126,7 +126,7 @@ impl ClassSource {
         Ok(ClassSource {
             name,
             path,
-            content: Content::Text(text),
+            content: ClassContent::Text(text),
             bases: Vec::new(),
             fault: None,
         })
@@ -134,12 +134,12 @@ impl ClassSource {
 
     /// Returns the class from the index of `directory`. Returns `None` if the index does not have
     /// it, or if the class file has changed since the index was written.
-    fn find_in_index(directory: &Directory, index: &ClassIndex, name: &OsStr) -> Option<Self> {
+    fn find_in_index(directory: &ClassDirectory, index: &ClassIndex, name: &OsStr) -> Option<Self> {
         let path = directory.path.join(name);
         let class_name = parse_class_name(&path).ok()?;
         let stat = directory.open_result.as_ref().ok()?.stat_file(name)?;
         Some(ClassSource {
-            content: Content::Indexed(index.find_class(&class_name, &stat)?),
+            content: ClassContent::Indexed(index.find_class(&class_name, &stat)?),
             name: class_name,
             path,
             bases: Vec::new(),
@@ -151,9 +151,9 @@ impl ClassSource {
     /// the class index.
     fn into_text(self) -> Result<Self, FileError> {
         match (&self.content, self.path.parent(), self.path.file_name()) {
-            (Content::Indexed(class), Some(path), Some(name)) => {
+            (ClassContent::Indexed(class), Some(path), Some(name)) => {
                 let open_result = Ok(Arc::clone(class.directory()));
-                Self::read_in_directory(&Directory { path, open_result }, name)
+                Self::read_in_directory(&ClassDirectory { path, open_result }, name)
             }
             _ => Ok(self),
         }
@@ -163,8 +163,8 @@ impl ClassSource {
     /// index, because then the file was not read.
     fn text(&self) -> &str {
         match &self.content {
-            Content::Text(text) => text,
-            Content::Indexed(_) => "",
+            ClassContent::Text(text) => text,
+            ClassContent::Indexed(_) => "",
         }
     }
 
@@ -181,13 +181,13 @@ impl ClassSource {
     /// Returns whether the file is empty. An empty file disables the class of this name that an
     /// earlier directory defines.
     pub fn is_empty(&self) -> bool {
-        let is_text = matches!(self.content, Content::Text(_));
+        let is_text = matches!(self.content, ClassContent::Text(_));
         self.fault.is_none() && is_text && self.text().trim().is_empty()
     }
 
     /// Returns whether the class extends the class of this name, directly or indirectly.
     pub fn extends(&self, name: &ClassName) -> bool {
-        if let Content::Indexed(class) = &self.content {
+        if let ClassContent::Indexed(class) = &self.content {
             return class.bases().iter().any(|base| base == name.as_str());
         }
         let mut bases = self.bases.iter();
@@ -198,7 +198,7 @@ impl ClassSource {
     /// set in the container. If the result is `false`, the container does not request the class by
     /// a variable. If it is `true`, the caller has to parse the class to find out.
     pub fn may_be_requested(&self, is_set: impl Fn(&str) -> bool) -> bool {
-        if let Content::Indexed(class) = &self.content {
+        if let ClassContent::Indexed(class) = &self.content {
             return is_set(class.variable());
         }
         let bases = self.bases.iter().map(|base| base.text.as_str());
@@ -237,8 +237,8 @@ impl ClassSource {
             return Err(fault.clone());
         }
         match &self.content {
-            Content::Text(_) => DeviceClass::from_layers(self.name.clone(), &self.layers()),
-            Content::Indexed(class) => match class.read() {
+            ClassContent::Text(_) => DeviceClass::from_layers(self.name.clone(), &self.layers()),
+            ClassContent::Indexed(class) => match class.read() {
                 Some(spec) => Ok(DeviceClass::from_valid_spec(self.name.clone(), spec)),
                 None => self.reread()?.parse(),
             },
@@ -316,7 +316,9 @@ pub fn read_each_source(
     // The key is a file name. The value is the last directory that has the file, and whether an
     // earlier directory also has a file of this name.
     let mut files: BTreeMap<OsString, (&IndexedDirectory<'_>, bool)> = BTreeMap::new();
-    let directories = directories.iter().filter_map(|path| Directory::open(path));
+    let directories = directories
+        .iter()
+        .filter_map(|path| ClassDirectory::open(path));
     let directories: Vec<IndexedDirectory> = directories.map(IndexedDirectory::new).collect();
     for indexed_directory in &directories {
         let directory = &indexed_directory.directory;
@@ -360,12 +362,12 @@ fn list_class_file_names(path: &Path) -> Result<Vec<OsString>, FileError> {
 
 /// A directory of class files, and its class index if it has one.
 struct IndexedDirectory<'a> {
-    directory: Directory<'a>,
+    directory: ClassDirectory<'a>,
     index: Option<ClassIndex>,
 }
 
 impl<'a> IndexedDirectory<'a> {
-    fn new(directory: Directory<'a>) -> Self {
+    fn new(directory: ClassDirectory<'a>) -> Self {
         let open_directory = directory.open_result.as_ref().ok();
         let index = open_directory.and_then(ClassIndex::open);
         IndexedDirectory { directory, index }
@@ -379,21 +381,21 @@ impl<'a> IndexedDirectory<'a> {
     }
 }
 
-struct Directory<'a> {
+struct ClassDirectory<'a> {
     path: &'a Path,
     /// The open directory, or the reason why the files in it cannot be used.
-    open_result: Result<Arc<ownership::Directory>, String>,
+    open_result: Result<Arc<ownership::TrustedDirectory>, String>,
 }
 
-impl<'a> Directory<'a> {
+impl<'a> ClassDirectory<'a> {
     /// Opens a directory. Returns `None` if the directory does not exist. If the directory cannot
     /// be used, for example because users other than root can change it, stores the reason.
     fn open(path: &'a Path) -> Option<Self> {
-        let open_result = match ownership::Directory::open(path) {
+        let open_result = match ownership::TrustedDirectory::open(path) {
             Err(error) if error.is_absent() => return None,
             result => result.map(Arc::new).map_err(|error| error.to_string()),
         };
-        Some(Directory { path, open_result })
+        Some(ClassDirectory { path, open_result })
     }
 
     /// Opens a file in the directory. Fails if users other than root can change the file.

@@ -8,7 +8,7 @@
 //! written there. A ConfigMap is such a mount, and its directory has the mode 0777.
 //!
 //! For host files that are mounted into a container, the rules are weaker, because a daemon may own
-//! its socket and the socket's directory. [`Tree`] has these rules.
+//! its socket and the socket's directory. [`TrustedTree`] has these rules.
 //!
 //! Each check reads the metadata of an open file descriptor, and the next component of the path is
 //! opened relative to this descriptor. Therefore the file that is read is the file that was
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 use host_files::rooted_path;
 use host_files::rooted_path::{
-    FileKind, Handle, LastLink, RegularFile, Resolver, RootDir, Walk, is_root_or_this_user,
+    FileKind, Handle, RegularFile, Resolver, RootDir, TrailingSymlink, Walk, is_root_or_this_user,
     join_component_names, not_regular_error,
 };
 use nix::fcntl::{self, AtFlags, OFlag, openat};
@@ -153,16 +153,16 @@ pub fn check_trusted_file(path: &Path) -> Result<(), OwnershipError> {
 
 /// An open directory that only root can change, such as a directory of class files.
 #[derive(Debug)]
-pub struct Directory {
+pub struct TrustedDirectory {
     located_dir: LocatedFile,
 }
 
-impl Directory {
+impl TrustedDirectory {
     /// Opens a directory. Fails if users other than root can change it, or a directory or link on
     /// its path.
     pub fn open(path: &Path) -> Result<Self, OwnershipError> {
         let located_dir = walk_path(Path::new("/"), &to_absolute(path)?)?;
-        Ok(Directory { located_dir })
+        Ok(TrustedDirectory { located_dir })
     }
 
     /// Opens a regular file in the directory, following symbolic links. Fails if users other than
@@ -267,7 +267,8 @@ fn walk_path(root: &Path, path: &Path) -> Result<LocatedFile, OwnershipError> {
     let root_handle = root_handle.map_err(|error| OwnershipError::from_open_error(root, error))?;
     check_root_only(&root_handle, || root.to_owned())?;
     let to_error = |error| OwnershipError::from_walk_error(path, error);
-    let mut walk = Walk::new(root_handle.as_fd(), path, LastLink::Follow).map_err(to_error)?;
+    let mut walk =
+        Walk::new(root_handle.as_fd(), path, TrailingSymlink::Follow).map_err(to_error)?;
     while let Some(step) = walk.step().map_err(to_error)? {
         check_root_only(&step.file.handle, || step.path(root))?;
     }
@@ -292,7 +293,7 @@ fn to_absolute(path: &Path) -> Result<PathBuf, OwnershipError> {
 
 mod tree;
 
-pub use tree::{Tree, TreeFile};
+pub use tree::{TreeFile, TrustedTree};
 
 #[cfg(test)]
 mod tests;

@@ -68,7 +68,7 @@ impl FileError {
 /// code.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.message)]
-pub(crate) struct BrokenRule(Box<RuleDetails>);
+pub(crate) struct RuleViolation(Box<RuleDetails>);
 
 #[derive(Debug)]
 struct RuleDetails {
@@ -81,12 +81,12 @@ struct RuleDetails {
     table: Option<(&'static str, usize)>,
 }
 
-impl BrokenRule {
+impl RuleViolation {
     pub(crate) fn new<'c>(
         searched_text: impl Into<Option<&'c str>>,
         message: impl Into<String>,
     ) -> Self {
-        BrokenRule(Box::new(RuleDetails {
+        RuleViolation(Box::new(RuleDetails {
             message: message.into(),
             searched_text: searched_text.into().map(str::to_owned),
             table: None,
@@ -131,7 +131,7 @@ impl FileError {
 
     /// Creates an error for a broken rule. The error names the first file that contains the
     /// searched text, and its line there.
-    pub(crate) fn from_broken_rule(layers: &[Layer<'_>], rule: &BrokenRule) -> Self {
+    pub(crate) fn from_violation(layers: &[Layer<'_>], rule: &RuleViolation) -> Self {
         let find_in_table = |text: &str| {
             let (header, number) = rule.0.table?;
             let (start, _) = text.match_indices(header).nth(number)?;

@@ -39,7 +39,7 @@ pub(crate) fn write_completions(command: &Command, share_dir: &Path) -> Result<(
 
 fn generate_script(shell: Shell, command: &Command) -> Result<String> {
     let name = command.get_name();
-    let mut command = copy_with_completed_values(command)?;
+    let mut command = copy_for_completion(command)?;
     let mut script_bytes = Vec::new();
     clap_complete::generate(shell, &mut command, name, &mut script_bytes);
     let mut script = String::from_utf8(script_bytes)?;
@@ -159,7 +159,7 @@ fn format_fish_class_completions(
 /// Returns a copy of a command from which scripts are generated. The copy does not have hidden
 /// commands and options. The names of engines and shipped classes are the possible values of its
 /// arguments.
-fn copy_with_completed_values(command: &Command) -> Result<Command> {
+fn copy_for_completion(command: &Command) -> Result<Command> {
     let mut command_copy = Command::new(leak_name(command.get_name()))
         .about(command.get_about().cloned().unwrap_or_default())
         .version(command.get_version().map_or("", leak_name));
@@ -176,7 +176,7 @@ fn copy_with_completed_values(command: &Command) -> Result<Command> {
         });
     }
     for subcommand in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
-        command_copy = command_copy.subcommand(copy_with_completed_values(subcommand)?);
+        command_copy = command_copy.subcommand(copy_for_completion(subcommand)?);
     }
     Ok(command_copy)
 }

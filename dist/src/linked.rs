@@ -22,7 +22,7 @@ pub(crate) enum ProgramSet {
 
 /// One call of cargo in `scripts/build-programs`, which builds packages for one C library.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Build {
+pub(crate) struct CargoBuild {
     pub(crate) packages: &'static [&'static str],
     is_musl: bool,
     /// The crates that cargo compiles for these programs but the linker leaves out, because no
@@ -36,26 +36,26 @@ const UNUSED_CRATES_OF_THE_HOOK: [&str; 4] =
     ["aho-corasick", "regex", "regex-automata", "regex-syntax"];
 
 impl ProgramSet {
-    pub(crate) fn list_builds(self) -> &'static [Build] {
+    pub(crate) fn list_builds(self) -> &'static [CargoBuild] {
         match self {
             Self::Node => &[
-                Build {
+                CargoBuild {
                     packages: &["boathook", "boathook-hook"],
                     is_musl: true,
                     unused_crates: &UNUSED_CRATES_OF_THE_HOOK,
                 },
-                Build {
+                CargoBuild {
                     packages: &["boathook-plugin"],
                     is_musl: true,
                     unused_crates: &[],
                 },
-                Build {
+                CargoBuild {
                     packages: &["boathook-initcontainer"],
                     is_musl: false,
                     unused_crates: &[],
                 },
             ],
-            Self::Cluster => &[Build {
+            Self::Cluster => &[CargoBuild {
                 packages: &["boathook-cluster", "boathook-dra"],
                 is_musl: false,
                 unused_crates: &[],
@@ -81,7 +81,7 @@ impl ToolchainLibrary {
     }
 }
 
-impl Build {
+impl CargoBuild {
     /// Returns the name and version of each package that is linked into the programs. Omits
     /// procedural macros and their dependencies, because they run only in the compiler.
     pub(crate) fn list_crates(self, target: &str) -> Result<BTreeSet<(String, String)>> {

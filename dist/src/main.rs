@@ -139,7 +139,7 @@ fn main() -> Result<()> {
             );
             Ok(())
         }
-        Command::CleanManual { dir, date } => manual::clean_pages(&dir, &date),
+        Command::CleanManual { dir, date } => manual::normalize_manual_pages(&dir, &date),
         Command::Licenses { file, target } => components::write_licenses(&file, &target),
         Command::Sbom {
             file,

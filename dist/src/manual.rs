@@ -106,12 +106,12 @@ fn remove_links(text: &str) -> String {
 
 /// Cleans all manual pages in the subdirectories of `dir`, such as `man1`, and sets the date of the
 /// pages.
-pub(crate) fn clean_pages(dir: &Path, date: &str) -> Result<()> {
+pub(crate) fn normalize_manual_pages(dir: &Path, date: &str) -> Result<()> {
     for section in fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))? {
         for page in fs::read_dir(section?.path())? {
             let page = page?.path();
             let text = fs::read_to_string(&page)?;
-            fs::write(&page, clean_page(&text, date))?;
+            fs::write(&page, normalize_manual_page(&text, date))?;
         }
     }
     Ok(())
@@ -120,7 +120,7 @@ pub(crate) fn clean_pages(dir: &Path, date: &str) -> Result<()> {
 /// Returns a manual page with the date, and without text that mandoc rejects. go-md2man writes the
 /// font `C` and a paragraph after a heading. Other rejected text is a line break beside vertical
 /// space, white space at the end of a line, or a line of an example that looks like a macro.
-fn clean_page(text: &str, date: &str) -> String {
+fn normalize_manual_page(text: &str, date: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut is_in_example = false;
     for line in text.lines() {
@@ -194,7 +194,11 @@ mod tests {
             (".nf\n.b\n\n'c\n.fi\n", ".nf\n\\&.b\n\n\\&'c\n.fi\n"),
             (".br\n.sp\n.br\nx\n", ".sp\nx\n"),
         ] {
-            assert_eq!(clean_page(text, "2026-11-28"), expected, "{text}");
+            assert_eq!(
+                normalize_manual_page(text, "2026-11-28"),
+                expected,
+                "{text}"
+            );
         }
     }
 }

@@ -36,8 +36,8 @@ pub struct ClassDevices {
 pub struct DivisibleDevice {
     /// The device's name in ResourceSlices.
     pub name: String,
-    pub divisible: DeviceDivision,
-    /// The names of the possible parts in ResourceSlices, in the order of `divisible.parts`.
+    pub division: DeviceDivision,
+    /// The names of the possible parts in ResourceSlices, in the order of `division.parts`.
     pub part_names: Vec<String>,
 }
 
@@ -62,12 +62,12 @@ impl DivisibleDevice {
     /// Returns the possible parts of the device with their names in ResourceSlices.
     pub fn parts(&self) -> impl Iterator<Item = (&str, &PossiblePart)> {
         let names = self.part_names.iter().map(String::as_str);
-        names.zip(&self.divisible.parts)
+        names.zip(&self.division.parts)
     }
 
     /// Returns whether `device` is this divisible device or a part of it.
     fn contains_device(&self, device: &Device) -> bool {
-        *device.part_of.as_ref().unwrap_or(&device.id) == self.divisible.whole_device.id
+        *device.part_of.as_ref().unwrap_or(&device.id) == self.division.whole_device.id
     }
 }
 
@@ -127,7 +127,7 @@ impl ClassDevices {
             }
             divisible_devices.push(DivisibleDevice {
                 part_names,
-                divisible: divisible.clone(),
+                division: divisible.clone(),
                 name,
             });
         }
@@ -165,7 +165,7 @@ impl ClassDevices {
         let parents = self
             .divisible_devices
             .iter()
-            .map(|parent| &parent.divisible.whole_device);
+            .map(|parent| &parent.division.whole_device);
         let mut devices = self.devices().iter().chain(parents);
         devices.find(|device| device.id == *id)
     }
@@ -175,7 +175,7 @@ impl ClassDevices {
     pub fn find_by_name(&self, name: &str) -> Option<NamedDevice<'_>> {
         for parent in &self.divisible_devices {
             if parent.name == name {
-                return Some(NamedDevice::Device(&parent.divisible.whole_device));
+                return Some(NamedDevice::Device(&parent.division.whole_device));
             }
             if let Some((_, part)) = parent.parts().find(|(device_name, _)| *device_name == name) {
                 return Some(NamedDevice::Part(parent, part));
@@ -205,9 +205,9 @@ impl ClassDevices {
                 .find(|parent| includes_parts && parent.contains_device(device))
             {
                 None => entries.push(PoolEntry::Device(name, device)),
-                Some(parent) if listed_parents.contains(&&parent.divisible.whole_device.id) => {}
+                Some(parent) if listed_parents.contains(&&parent.division.whole_device.id) => {}
                 Some(parent) => {
-                    listed_parents.push(&parent.divisible.whole_device.id);
+                    listed_parents.push(&parent.division.whole_device.id);
                     entries.push(PoolEntry::Divisible(parent));
                 }
             }
@@ -227,7 +227,7 @@ impl ClassDevices {
         }
         for parent in &self.divisible_devices {
             if !self.device_names.contains(&parent.name) {
-                health_entries.push((parent.name.clone(), &parent.divisible.whole_device.health));
+                health_entries.push((parent.name.clone(), &parent.division.whole_device.health));
             }
             let parts = parent.parts();
             health_entries.extend(
@@ -249,8 +249,8 @@ impl ClassDevices {
             existing_id.and_then(|id| self.devices().iter().find(|device| device.id == *id));
         match existing_device {
             Some(device) => &device.health,
-            None if parent.divisible.whole_device.has_healthy_parts() => &Health::Healthy,
-            None => &parent.divisible.whole_device.health,
+            None if parent.division.whole_device.has_healthy_parts() => &Health::Healthy,
+            None => &parent.division.whole_device.health,
         }
     }
 }

@@ -194,7 +194,7 @@ fn has_same_slices(old_classes: &[ClassDevices], new_classes: &[ClassDevices]) -
             let named_devices = class.device_names.iter().zip(class.devices());
             let devices: Vec<_> = named_devices.map(to_device_state).collect();
             let to_divisible_state = |device: &DivisibleDevice| {
-                let divisible = &device.divisible;
+                let divisible = &device.division;
                 let parts = (divisible.counters.clone(), divisible.parts.clone());
                 (
                     to_device_state((&device.name, &divisible.whole_device)),

@@ -72,7 +72,7 @@ pub async fn run(options: RunOptions) -> Result<(), anyhow::Error> {
         hook_path: node_options.hook_path,
         hook_config_path: options.hook_config,
         host_root,
-        part_maker: PartCreator {
+        part_creator: PartCreator {
             host_root: config.host_root.clone(),
             allocations: allocations.clone(),
         },

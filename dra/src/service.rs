@@ -33,7 +33,7 @@ use tonic::{Request, Response, Status};
 use tracing::{Instrument, Span};
 
 use crate::api_error;
-use crate::claim::{ClaimPreparer, ClaimUid, Conflict, PrepareError, Record};
+use crate::claim::{ClaimConflict, ClaimPreparer, ClaimUid, PrepareError, Record};
 use crate::claim_api::build_claims_api;
 use crate::claim_cleanup;
 use crate::claim_users::ClaimUsers;
@@ -96,7 +96,7 @@ impl Service {
             // has lost a claim from its checkpoint never unprepares the claim. Therefore unused
             // claims are unprepared before the second attempt.
             Err(PrepareError::Conflict(
-                Conflict::DeviceInUse { uids, .. } | Conflict::TooFewShares { uids, .. },
+                ClaimConflict::DeviceInUse { uids, .. } | ClaimConflict::TooFewShares { uids, .. },
             )) => {
                 let inventory = self.inventory.borrow().clone();
                 let (client, claim_users) = (&self.client, &self.claim_users);

@@ -48,7 +48,7 @@ pub enum RequestSourceKind {
 }
 
 /// The kind of a container's origin, which is a pod or a user of the host. The variants are those
-/// of [`crate::trust::Origin`] without data, and `Uncertain`.
+/// of [`crate::trust::ContainerOrigin`] without data, and `Uncertain`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OriginKind {
     NoPod,
@@ -65,7 +65,7 @@ pub(crate) struct ContainerProperties {
     pub(crate) origin: OriginKind,
     /// True if config.json has a Boathook hook that reads the container's variables and
     /// annotations.
-    pub(crate) has_hook: bool,
+    pub(crate) has_request_hook: bool,
     /// True if config.toml sets `allow_env_outside_kubernetes`. Then a container that belongs to no
     /// pod gets devices because its environment variables request them.
     pub(crate) allows_variable_requests: bool,
@@ -93,7 +93,7 @@ pub(crate) enum Decision {
     },
     /// The kubelet's checkpoints decide: these are the files in which the kubelet records the
     /// devices and the resource claims of its pods.
-    KubeletCheckpoints(UnrecordedDevicesRule, ClaimSelection),
+    KubeletCheckpoints(UnrecordedDevicesRule, AcceptedClaims),
     /// The container starts, but this request gives it no device.
     NoDevice(DecisionReason),
     /// The request is an error: the container does not start, or the user's command fails.
@@ -103,13 +103,13 @@ pub(crate) enum Decision {
 /// The Kubernetes resource claims that are accepted as claims of the container's pod. Only a CDI
 /// specification names a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ClaimSelection {
+pub(crate) enum AcceptedClaims {
     None,
     /// Only the claims in the kubelet's checkpoint of resource claims.
     Recorded,
     /// Like `Recorded`, but all claims are accepted if the checkpoint does not exist. A kubelet
     /// with another root directory has its checkpoint elsewhere.
-    InCheckpointOrAll,
+    AllWithoutCheckpoint,
 }
 
 /// The reason for a [`Decision`]. Messages to the user explain it in words.
@@ -119,19 +119,19 @@ pub(crate) enum DecisionReason {
     NotAllowed,
     Sandbox,
     TrustedPod,
-    Specification,
+    CdiSpecification,
     Administrator,
     Force,
     Uncertain,
 }
 
 /// Reports whether a request from `source` counts for this caller. A request that does not count is
-/// ignored without a message. `has_hook` is true if config.json has a hook that reads variables and
-/// annotations.
+/// ignored without a message. `has_request_hook` is true if config.json has a hook that reads
+/// variables and annotations.
 pub(crate) fn is_request_considered(
     caller: &Caller,
     source: RequestSourceKind,
-    has_hook: bool,
+    has_request_hook: bool,
 ) -> bool {
     use RequestSourceKind::{Annotation, Attach, Cdi, ForcedAttach, Variable};
     match (caller, source) {
@@ -139,7 +139,7 @@ pub(crate) fn is_request_considered(
         (Caller::Cdi(_), Cdi) => true,
         (Caller::Engine | Caller::Cdi(_), _) => false,
         (Caller::PlanInspector, _) => true,
-        (Caller::RunningContainerChange, Variable | Annotation) => has_hook,
+        (Caller::RunningContainerChange, Variable | Annotation) => has_request_hook,
         (Caller::RunningContainerChange, Cdi | Attach | ForcedAttach) => true,
         (Caller::Attach, Attach | ForcedAttach) => true,
         (Caller::Attach, _) => false,
@@ -155,7 +155,7 @@ pub(crate) fn authorize(
 ) -> Decision {
     use OriginKind::{NoPod, Pod, Sandbox, Uncertain};
     use RequestSourceKind::{Annotation, Attach, Cdi, ForcedAttach, Variable};
-    if !is_request_considered(caller, source, properties.has_hook) {
+    if !is_request_considered(caller, source, properties.has_request_hook) {
         return Decision::Ignored;
     }
     let authorize_by_request = |reason| Decision::Request {
@@ -172,7 +172,7 @@ pub(crate) fn authorize(
         (NoPod | Sandbox, Annotation) => Decision::Ignored,
         (NoPod, Attach | ForcedAttach) => authorize_by_request(DecisionReason::Administrator),
         (_, ForcedAttach) => authorize_by_request(DecisionReason::Force),
-        (NoPod, Cdi) => authorize_by_request(DecisionReason::Specification),
+        (NoPod, Cdi) => authorize_by_request(DecisionReason::CdiSpecification),
         (NoPod, Variable) if properties.allows_variable_requests => {
             authorize_by_request(DecisionReason::NoPod)
         }
@@ -184,11 +184,11 @@ pub(crate) fn authorize(
         (Pod, _) if properties.is_trusted => authorize_by_request(DecisionReason::TrustedPod),
         (Pod, Variable) => Decision::KubeletCheckpoints(
             UnrecordedDevicesRule::LimitToRecorded,
-            ClaimSelection::None,
+            AcceptedClaims::None,
         ),
         (Pod, Annotation) => Decision::KubeletCheckpoints(
             UnrecordedDevicesRule::RequireRecorded,
-            ClaimSelection::None,
+            AcceptedClaims::None,
         ),
         // Only root writes CDI specifications, but users may choose which of their devices a
         // container gets. CRI-O reads the device names from the annotations of the pod and of a
@@ -196,15 +196,15 @@ pub(crate) fn authorize(
         // image (GHSA-33vj-92qq-66hc), which config.json does not show.
         (Pod, Cdi) if properties.has_cdi_annotation => Decision::KubeletCheckpoints(
             UnrecordedDevicesRule::RefuseUnrecorded,
-            ClaimSelection::Recorded,
+            AcceptedClaims::Recorded,
         ),
         (Pod, Cdi) => Decision::KubeletCheckpoints(
             UnrecordedDevicesRule::RefuseUnrecorded,
-            ClaimSelection::InCheckpointOrAll,
+            AcceptedClaims::AllWithoutCheckpoint,
         ),
         (Pod, Attach) => Decision::KubeletCheckpoints(
             UnrecordedDevicesRule::GrantRequested,
-            ClaimSelection::Recorded,
+            AcceptedClaims::Recorded,
         ),
     }
 }
@@ -254,7 +254,7 @@ mod tests {
     fn containers() -> [ContainerProperties; 7] {
         let no_pod = ContainerProperties {
             origin: OriginKind::NoPod,
-            has_hook: false,
+            has_request_hook: false,
             allows_variable_requests: true,
             is_trusted: false,
             has_cdi_annotation: false,
@@ -297,23 +297,23 @@ mod tests {
             Decision::Request { .. } => "request",
             Decision::KubeletCheckpoints(
                 UnrecordedDevicesRule::LimitToRecorded,
-                ClaimSelection::None,
+                AcceptedClaims::None,
             ) => "record",
             Decision::KubeletCheckpoints(
                 UnrecordedDevicesRule::RequireRecorded,
-                ClaimSelection::None,
+                AcceptedClaims::None,
             ) => "promise",
             Decision::KubeletCheckpoints(
                 UnrecordedDevicesRule::RefuseUnrecorded,
-                ClaimSelection::Recorded,
+                AcceptedClaims::Recorded,
             ) => "exact",
             Decision::KubeletCheckpoints(
                 UnrecordedDevicesRule::RefuseUnrecorded,
-                ClaimSelection::InCheckpointOrAll,
+                AcceptedClaims::AllWithoutCheckpoint,
             ) => "exact, all claims",
             Decision::KubeletCheckpoints(
                 UnrecordedDevicesRule::GrantRequested,
-                ClaimSelection::Recorded,
+                AcceptedClaims::Recorded,
             ) => "part",
             Decision::KubeletCheckpoints(..) => "a use that the table does not have",
             Decision::NoDevice(_) => "no device",
@@ -329,12 +329,12 @@ mod tests {
         assert_eq!(of_callers.len(), callers().len());
         assert_eq!(of_containers.len(), containers().len());
         let mut combinations = 0;
-        for ((caller, has_hook), counted) in callers().iter().zip(&of_callers) {
+        for ((caller, has_request_hook), counted) in callers().iter().zip(&of_callers) {
             for (container, decided) in containers().iter().zip(&of_containers) {
                 for (source, at) in SOURCES.into_iter().zip(1..) {
                     for has_sys_admin in [false, true] {
                         let properties = ContainerProperties {
-                            has_hook: *has_hook,
+                            has_request_hook: *has_request_hook,
                             has_sys_admin,
                             ..*container
                         };

@@ -18,12 +18,12 @@ use crate::oci::read_file_capped;
 ///
 /// Fails for the same reasons as [`Config::load`].
 pub fn load_configuration(path: Option<&Path>) -> Result<Config, FileError> {
-    Config::load(path).map(with_installed_classes)
+    Config::load(path).map(with_adjacent_class_dir)
 }
 
 /// If the default class directory does not exist, replaces it with the class directory next to this
 /// program. A class directory that the configuration sets is not replaced.
-pub(crate) fn with_installed_classes(mut config: Config) -> Config {
+pub(crate) fn with_adjacent_class_dir(mut config: Config) -> Config {
     if config.classes == Config::default().classes
         && let Some(class_dir) = config.classes.first_mut()
         && !class_dir.is_dir()
@@ -37,7 +37,7 @@ pub(crate) fn with_installed_classes(mut config: Config) -> Config {
 /// Reads the class directories from a configuration file that has an error in another setting. The
 /// hook needs the class files to find out that a container requests nothing and may start. Returns
 /// `None` if the setting of the class directories cannot be parsed.
-pub(crate) fn parse_config_despite_error(error: &FileError) -> Option<Config> {
+pub(crate) fn parse_class_dirs_only(error: &FileError) -> Option<Config> {
     const MAX_CONFIG_BYTES: usize = 1 << 20;
     let bytes = read_file_capped(error.path(), MAX_CONFIG_BYTES);
     let config_text = bytes.ok().flatten().unwrap_or_default();
@@ -51,7 +51,7 @@ pub(crate) fn parse_config_despite_error(error: &FileError) -> Option<Config> {
     };
     let Some(first_line) = lines_before_tables.find(may_set_classes) else {
         let directories = InstalledDirectories::find(Path::new("/")).unwrap_or_default();
-        return Some(with_installed_classes(Config {
+        return Some(with_adjacent_class_dir(Config {
             classes: directories.class_dirs().into(),
             ..Config::default()
         }));
@@ -63,7 +63,7 @@ pub(crate) fn parse_config_despite_error(error: &FileError) -> Option<Config> {
         setting_text += line;
         setting_text.push('\n');
         if let Ok(config) = Config::parse(error.path(), &setting_text) {
-            return Some(with_installed_classes(config));
+            return Some(with_adjacent_class_dir(config));
         }
     }
     None

@@ -27,7 +27,7 @@ use injection_plan::request::{RefusedRequest, Request, RequestError};
 use crate::authorization::{Decision, RequestSourceKind, authorize, is_request_considered};
 use crate::exit::ExitCode;
 use crate::oci::Bundle;
-use crate::trust::{self, Origin, OriginError, TrustError};
+use crate::trust::{self, ContainerOrigin, OriginError, TrustError};
 
 pub use crate::authorization::Caller;
 pub use container_requests::UnknownClass;
@@ -42,7 +42,7 @@ pub enum PlannerError {
     #[error(transparent)]
     Class(#[from] FileError),
     #[error(transparent)]
-    SameEnv(#[from] NameConflict),
+    EnvNameConflict(#[from] NameConflict),
     #[error(
         "{unknown_class}{}",
         describe_unreadable_class_files(unreadable_class_files)
@@ -89,7 +89,7 @@ impl PlannerError {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             PlannerError::Class(_)
-            | PlannerError::SameEnv(_)
+            | PlannerError::EnvNameConflict(_)
             | PlannerError::HostRoot { .. }
             | PlannerError::LookUp(LookUpError::DriverRoot { .. }) => ExitCode::Config,
             _ => ExitCode::Request,
@@ -119,7 +119,7 @@ pub fn plan_container_injection(
     caller: &Caller,
     config: &Config,
 ) -> Result<InjectionPlan, PlannerError> {
-    let origin = Origin::from_bundle(bundle);
+    let origin = ContainerOrigin::from_bundle(bundle);
     let container_requests = ContainerRequests::new(bundle, origin.as_ref().ok());
     let CollectedRequests {
         requests,
@@ -169,7 +169,7 @@ pub fn plan_container_injection(
 
 /// Returns whether the container certainly requests nothing. If this is unclear, returns `false`.
 pub fn requests_nothing(bundle: &Bundle, caller: &Caller, config: &Config) -> bool {
-    let origin = Origin::from_bundle(bundle);
+    let origin = ContainerOrigin::from_bundle(bundle);
     let container_requests = ContainerRequests::new(bundle, origin.as_ref().ok());
     let requests = collect_requests(&container_requests, caller, config);
     !trust::may_have_plugin_annotations(bundle)
@@ -179,7 +179,7 @@ pub fn requests_nothing(bundle: &Bundle, caller: &Caller, config: &Config) -> bo
 fn compute_plan(
     requests: &[ClassRequest],
     bundle: &Bundle,
-    origin: &Origin,
+    origin: &ContainerOrigin,
     caller: &Caller,
     config: &Config,
 ) -> Result<InjectionPlan, PlannerError> {
@@ -262,9 +262,9 @@ fn plan_for_bundle(
     config: &Config,
 ) -> Result<InjectionPlan, PlannerError> {
     let mut plan = plan::plan_injection(inputs, &bundle.spec_devices)?;
-    let has_host_devices = bundle.has_host_devices(&config.host_root);
+    let has_access_to_all_devices = bundle.has_access_to_all_devices(&config.host_root);
     for grant in &mut plan.grants {
-        grant.has_host_devices = has_host_devices;
+        grant.has_access_to_all_devices = has_access_to_all_devices;
     }
     if let Some(value) = bundle.env.get(LIBRARY_PATH_ENV) {
         plan.add_library_path_dirs(value);
@@ -280,7 +280,7 @@ fn find_authority(
     class: &DeviceClass,
     source: RequestSourceKind,
     bundle: &Bundle,
-    origin: &Origin,
+    origin: &ContainerOrigin,
     caller: &Caller,
     config: &Config,
 ) -> Result<Option<Authority>, TrustError> {
@@ -298,7 +298,7 @@ pub fn is_variable_sufficient(
     bundle: &Bundle,
     config: &Config,
 ) -> Result<bool, PlannerError> {
-    let origin = Origin::from_bundle(bundle)?;
+    let origin = ContainerOrigin::from_bundle(bundle)?;
     let (source, caller) = (RequestSourceKind::Variable, &Caller::Engine);
     let authority = find_authority(class, source, bundle, &origin, caller, config)?;
     Ok(matches!(authority, Some(Authority::Requester { .. })))
@@ -318,7 +318,7 @@ pub fn plan_attached_devices<'l>(
     classes: impl IntoIterator<Item = &'l ScannedClass>,
     config: &Config,
 ) -> Result<InjectionPlan, PlannerError> {
-    let origin = Origin::from_bundle(bundle)?;
+    let origin = ContainerOrigin::from_bundle(bundle)?;
     let container_requests = ContainerRequests::new(bundle, Some(&origin));
     let mut planned_requests = Vec::new();
     for scanned_class in classes {
@@ -355,13 +355,13 @@ pub fn plan_attached_devices<'l>(
 /// which the kernel lists devices, such as /sys/class/drm. The masks hide unplugged devices of
 /// `classes`, the classes from which the container has or had devices. The devices of config.json
 /// (`spec_devices`) stay visible.
-pub fn complete_device_masks<'l>(
+pub fn add_device_masks<'l>(
     plan: &mut InjectionPlan,
     classes: impl IntoIterator<Item = &'l ScannedClass>,
     spec_devices: &SpecDevices,
     config: &Config,
 ) -> Result<(), PlannerError> {
-    spec_device_links::add_masks_without_devices(plan, classes);
+    spec_device_links::add_empty_masks(plan, classes);
     spec_device_links::add_links_of_spec_devices(plan, spec_devices, &open_host(config)?);
     Ok(())
 }
@@ -403,27 +403,26 @@ fn collect_requests(
             .is_ok_and(|source| config.ignores_errors_of(source))
     };
     let mut variable_owners = NameOwners::default();
-    let has_hook = container_requests.has_request_hook();
+    let has_request_hook = container_requests.has_request_hook();
     let considers_attach_requests =
-        is_request_considered(caller, RequestSourceKind::Attach, has_hook);
+        is_request_considered(caller, RequestSourceKind::Attach, has_request_hook);
     for source in &sources {
         let class_file = class_file_path(source);
         let class_name = class_name_of_file(class_file);
-        let is_granted = container_requests.is_granted(class_name);
-        let source_kind = if is_granted {
+        let has_cdi_grant = container_requests.has_cdi_grant(class_name);
+        let source_kind = if has_cdi_grant {
             RequestSourceKind::Cdi
         } else {
             RequestSourceKind::Variable
         };
-        let considers_own_request = is_request_considered(caller, source_kind, has_hook);
+        let considers_own_request = is_request_considered(caller, source_kind, has_request_hook);
         let is_requested = considers_own_request
-            || considers_attach_requests && container_requests.is_attached(class_name);
-        let is_variable_sufficient =
-            |source: &ClassSource| container_requests.is_variable_sufficient(source);
+            || considers_attach_requests && container_requests.has_attach_request(class_name);
+        let may_request_class = |source: &ClassSource| container_requests.may_request_class(source);
         if !is_requested
             || source
                 .as_ref()
-                .is_ok_and(|source| !is_variable_sufficient(source))
+                .is_ok_and(|source| !may_request_class(source))
         {
             continue;
         }
@@ -452,12 +451,12 @@ fn collect_requests(
             }
         }
         let own_request = considers_own_request
-            .then(|| container_requests.find_own_request(&class))
+            .then(|| container_requests.find_container_request(&class))
             .transpose()?;
         let Some((request, source)) = own_request.flatten() else {
             continue;
         };
-        if !is_granted {
+        if !has_cdi_grant {
             variable_owners.claim_request_variable(&class)?;
         }
         requests.push(ClassRequest {

@@ -35,15 +35,15 @@ const REQUIRED_CAPABILITIES: [Capability; 12] = [
 
 /// Clears the environment, closes all file descriptors except stdin, stdout and stderr, and drops
 /// all capabilities except [`REQUIRED_CAPABILITIES`].
-pub fn confine() -> Result<(), caps::errors::CapsError> {
+pub fn drop_privileges() -> Result<(), caps::errors::CapsError> {
     sys::process::clear_environment();
     sys::process::close_inherited_descriptors();
     drop_capabilities()
 }
 
-/// Clears the environment and drops capabilities like [`confine`], but keeps all file descriptors
-/// open.
-pub fn confine_and_keep_descriptors() -> Result<(), caps::errors::CapsError> {
+/// Clears the environment and drops capabilities like [`drop_privileges`], but keeps all file
+/// descriptors open.
+pub fn drop_privileges_keep_fds() -> Result<(), caps::errors::CapsError> {
     sys::process::clear_environment();
     drop_capabilities()
 }

@@ -20,7 +20,7 @@ use serde_json::value::RawValue;
 
 /// The reason why [`append_item`] cannot add an item.
 #[derive(Debug, thiserror::Error)]
-pub enum EditError {
+pub enum JsonEditError {
     /// The text is not JSON, or the value at `key_path` does not have the expected type.
     #[error("`{key_path}` is not {expected}")]
     UnexpectedType {
@@ -137,13 +137,13 @@ pub fn remove_member(text: &str, object: Range<usize>, key: &str) -> String {
 /// # Errors
 /// Returns an error if the text is not JSON, if one of the values on the way has another type, or
 /// if one of the objects has a key of `keys` twice.
-pub fn append_item(text: &str, keys: &[&str], item: &str) -> Result<String, EditError> {
+pub fn append_item(text: &str, keys: &[&str], item: &str) -> Result<String, JsonEditError> {
     let (value, missing_keys) = find_innermost(text, keys)?;
     if value == "null" {
         return Ok(splice(
             text,
             find_range(text, value),
-            &build_nested(missing_keys, item),
+            &format_nested_item(missing_keys, item),
         ));
     }
     let (last_value, addition) = match missing_keys {
@@ -154,7 +154,7 @@ pub fn append_item(text: &str, keys: &[&str], item: &str) -> Result<String, Edit
         [key, rest @ ..] => {
             let object_keys = &keys[..keys.len() - missing_keys.len()];
             let Members(members) = deserialize(value, object_keys, "an object")?;
-            let member = format!("{}:{}", quote(key), build_nested(rest, item));
+            let member = format!("{}:{}", quote(key), format_nested_item(rest, item));
             (members.last().map(|(_, value)| *value), member)
         }
     };
@@ -188,7 +188,7 @@ pub fn list_items<'t>(text: &'t str, keys: &[&str]) -> Vec<&'t str> {
 fn find_innermost<'t, 'k>(
     text: &'t str,
     keys: &'k [&'k str],
-) -> Result<(&'t str, &'k [&'k str]), EditError> {
+) -> Result<(&'t str, &'k [&'k str]), JsonEditError> {
     let mut value = text;
     for (depth, key) in keys.iter().enumerate() {
         if value == "null" {
@@ -199,7 +199,9 @@ fn find_innermost<'t, 'k>(
         value = match (matches.next(), matches.next()) {
             (None, _) => return Ok((value, &keys[depth..])),
             (Some((_, value)), None) => value.get(),
-            (Some(_), Some(_)) => return Err(EditError::DuplicateKey(join_keys(&keys[..=depth]))),
+            (Some(_), Some(_)) => {
+                return Err(JsonEditError::DuplicateKey(join_keys(&keys[..=depth])));
+            }
         };
     }
     Ok((value, &[]))
@@ -211,8 +213,8 @@ fn deserialize<'t, T: Deserialize<'t>>(
     value: &'t str,
     keys: &[&str],
     expected: &'static str,
-) -> Result<T, EditError> {
-    serde_json::from_str(value).map_err(|source| EditError::UnexpectedType {
+) -> Result<T, JsonEditError> {
+    serde_json::from_str(value).map_err(|source| JsonEditError::UnexpectedType {
         key_path: join_keys(keys),
         expected,
         source,
@@ -258,7 +260,7 @@ fn find_indent(text: &str, offset: usize) -> &str {
 
 /// Returns the JSON text of a list with one item, nested in one object for each of the keys. For
 /// the keys `a` and `b` and the item `1`, this is `{"a":{"b":[1]}}`.
-fn build_nested(keys: &[&str], item: &str) -> String {
+fn format_nested_item(keys: &[&str], item: &str) -> String {
     let list = format!("[{item}]");
     keys.iter()
         .rfold(list, |value, key| format!("{{{}:{value}}}", quote(key)))

@@ -27,7 +27,7 @@ pub enum OutputFormat {
 /// Returns `text` as one line. Control characters are escaped. A text of more than 4096 characters
 /// is cut and gets an ellipsis at its end.
 #[must_use]
-pub fn line(text: &str) -> String {
+pub fn escape_line(text: &str) -> String {
     let mut characters = text.chars();
     let mut escaped_line = escape(
         characters.by_ref().take(MAX_LINE_LENGTH),
@@ -42,7 +42,7 @@ pub fn line(text: &str) -> String {
 /// Escapes the characters of a JSON document that control a terminal. The meaning of the document
 /// does not change.
 #[must_use]
-pub fn json(document: &str) -> String {
+pub fn escape_json(document: &str) -> String {
     escape(document.chars(), OutputFormat::Json)
 }
 
@@ -80,19 +80,19 @@ fn is_printable(character: char) -> bool {
 /// A writer that escapes unsafe characters and passes the text on to another writer. Each write
 /// must consist of complete UTF-8 characters. Incomplete ones become U+FFFD.
 #[derive(Debug)]
-pub struct Printable<W> {
+pub struct EscapingWriter<W> {
     inner: W,
     form: OutputFormat,
 }
 
-impl<W: Write> Printable<W> {
+impl<W: Write> EscapingWriter<W> {
     /// Returns a writer that passes escaped text to `inner`.
     pub fn new(inner: W, form: OutputFormat) -> Self {
         Self { inner, form }
     }
 }
 
-impl<W: Write> Write for Printable<W> {
+impl<W: Write> Write for EscapingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
         let (line, line_feed) = match text.strip_suffix('\n') {
@@ -125,13 +125,13 @@ mod tests {
             ("\u{9b}31m\u{7f}", "\\u{9b}31m\\u{7f}"),
             ("a\u{202e}b\u{2028}c", "a\\u{202e}b\\u{2028}c"),
         ] {
-            assert_eq!(line(text), expected);
+            assert_eq!(escape_line(text), expected);
         }
     }
 
     #[test]
     fn a_long_text_is_cut() {
-        let printed = line(&"é".repeat(MAX_LINE_LENGTH + 1));
+        let printed = escape_line(&"é".repeat(MAX_LINE_LENGTH + 1));
         assert_eq!(printed.chars().count(), MAX_LINE_LENGTH + 1);
         assert!(printed.ends_with('…'));
     }
@@ -143,7 +143,7 @@ mod tests {
             (OutputFormat::Lines, "a\\u{1b}[0m\nb\n"),
             (OutputFormat::Json, "a\\u001b[0m\nb\n"),
         ] {
-            let mut out = Printable::new(Vec::new(), form);
+            let mut out = EscapingWriter::new(Vec::new(), form);
             out.write_all(b"a\x1b[0m\nb\n").unwrap();
             assert_eq!(out.inner, expected.as_bytes(), "{form:?}");
         }
@@ -152,13 +152,13 @@ mod tests {
     proptest! {
         #[test]
         fn a_line_has_no_control_characters(text: String) {
-            prop_assert!(!line(&text).contains(char::is_control));
+            prop_assert!(!escape_line(&text).contains(char::is_control));
         }
 
         #[test]
         fn an_escaped_json_document_has_the_same_value(text: String) {
             let document = serde_json::to_string_pretty(&[&text]).unwrap();
-            let printed = json(&document);
+            let printed = escape_json(&document);
             prop_assert!(!printed.replace('\n', "").contains(char::is_control));
             let [read]: [String; 1] = serde_json::from_str(&printed).unwrap();
             prop_assert_eq!(read, text);

@@ -25,7 +25,7 @@ mod walk;
 pub use error::{Error, Result};
 pub use handle::{FileKind, HANDLE_FLAGS, HANDLE_NOFOLLOW_FLAGS, Handle, Identity};
 pub use owner::is_root_or_this_user;
-pub use path::{Name, split_leaf};
+pub use path::{FileName, split_leaf};
 pub use regular_file::{
     RegularFile, not_regular_error, open_lock_file, open_own_file, open_regular_file, read_bounded,
     read_own_text, read_regular_file, read_regular_text,
@@ -33,5 +33,5 @@ pub use regular_file::{
 pub use replacement::{FileReplacement, TEMPORARY_NAME_PREFIX, replace_file};
 pub use root::{Resolver, RootDir};
 pub use walk::{
-    LastLink, MAX_LINKS, OpenedComponent, ResolvedPath, Step, Walk, join_component_names,
+    MAX_LINKS, OpenedComponent, ResolvedPath, TrailingSymlink, Walk, WalkStep, join_component_names,
 };

@@ -20,7 +20,7 @@ use crate::payload::{CLASSES_DIR, Payload};
 /// The time to wait before the index is written. The index must be newer than the class files (see
 /// [`build_index`]), and the kernel advances file times only with its timer tick. The tick has a
 /// rate of at least 100 Hz, so 20 ms contain at least one.
-const CLOCK_TICK: Duration = Duration::from_millis(20);
+const FILE_TIME_GRANULARITY: Duration = Duration::from_millis(20);
 
 const INDEX_MODE: u32 = 0o644;
 
@@ -42,7 +42,7 @@ pub fn update_class_index(host: &Host, payload: &Payload) -> Result<()> {
     if files.is_empty() || is_current(&index, &files) {
         return Ok(());
     }
-    sleep(CLOCK_TICK);
+    sleep(FILE_TIME_GRANULARITY);
     let text = build_index(&files);
     let new_index = index.sibling(NEW_INDEX_NAME);
     new_index.remove_all()?;

@@ -21,7 +21,7 @@ use crate::step::Step;
 
 /// The names under which an installation offers Boathook in place of vendors' container toolkits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct OfferedNames {
+pub struct ReplacedToolkits {
     /// The vendors' container toolkits that Boathook replaces, as the option `--as` names them.
     pub toolkits: Vec<String>,
     /// The additional names of `boathook-runtime`, such as the name of a vendor's runtime, of
@@ -38,7 +38,7 @@ pub struct OfferedNames {
     toolkits_of_unconfigured_engines: BTreeMap<Engine, Vec<String>>,
 }
 
-impl OfferedNames {
+impl ReplacedToolkits {
     /// Collects the names of `toolkits` from the tables `[compatibility]` in the class files of a
     /// release.
     ///
@@ -51,7 +51,7 @@ impl OfferedNames {
             let tables: Vec<&Compatibility> = payload
                 .parsed_classes()
                 .filter_map(|class| class.spec.compatibility.as_ref())
-                .filter(|table| table.name.as_str() == toolkit && names_replaceable_programs(table))
+                .filter(|table| table.name.as_str() == toolkit && has_replaceable_programs(table))
                 .collect();
             if tables.is_empty() {
                 bail!("--as {toolkit}: {}", describe_known_toolkits(payload));
@@ -69,7 +69,7 @@ impl OfferedNames {
 
     /// Collects the names if the engines use the names of different toolkits. An engine that
     /// `toolkits_by_engine` does not contain uses `toolkits`.
-    pub fn find_by_engine(
+    pub fn find_with_engine_overrides(
         host: &Host,
         payload: &Payload,
         toolkits: &[String],
@@ -216,11 +216,11 @@ pub(crate) fn is_boathook_link(host: &Host, path: &Path) -> Result<bool> {
 
 /// Plans the steps that create `links` and remove other links of an earlier installation. Each
 /// entry of `links` is the path and the target of a link. Plans no steps if Docker keeps its links
-/// ([`OfferedNames::keeps_docker_links`]).
+/// ([`ReplacedToolkits::keeps_docker_links`]).
 pub(crate) fn plan_links(
     host: &Host,
     manifest: &Manifest,
-    names: &OfferedNames,
+    names: &ReplacedToolkits,
     links: &[(PathBuf, PathBuf)],
 ) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
@@ -262,7 +262,7 @@ pub(crate) fn plan_link_removal(host: &Host, link: &Path) -> Result<Option<Step>
 pub fn find_unoffered_toolkits(
     host: &Host,
     payload: &Payload,
-    offered_names: &OfferedNames,
+    offered_names: &ReplacedToolkits,
 ) -> Vec<(String, String)> {
     let Ok(view) = RealHost::open(host.as_path()) else {
         return Vec::new();
@@ -277,7 +277,7 @@ pub fn find_unoffered_toolkits(
             .spec
             .compatibility
             .as_ref()
-            .filter(names_replaceable_programs)
+            .filter(has_replaceable_programs)
         else {
             continue;
         };
@@ -295,7 +295,7 @@ pub fn find_unoffered_toolkits(
 
 /// Returns whether a table `[compatibility]` names a runtime or a program that Boathook can
 /// replace. Some tables name only services of the vendor.
-fn names_replaceable_programs(table: &&Compatibility) -> bool {
+fn has_replaceable_programs(table: &&Compatibility) -> bool {
     !(table.runtimes.is_empty()
         && table.hook_programs.is_empty()
         && table.runtime_programs.is_empty())
@@ -305,7 +305,7 @@ fn describe_known_toolkits(payload: &Payload) -> String {
     let unique_names: BTreeSet<&str> = payload
         .parsed_classes()
         .filter_map(|class| class.spec.compatibility.as_ref())
-        .filter(names_replaceable_programs)
+        .filter(has_replaceable_programs)
         .map(|table| table.name.as_str())
         .collect();
     if unique_names.is_empty() {

@@ -196,7 +196,11 @@ fn choose_programs_dir(host: &Host, requested_dir: Option<&Path>) -> Result<Path
     };
     // In a container, only the mounted directories belong to the host. A candidate that is not
     // mounted would be a directory of the container, so only the first candidate is examined.
-    let max_candidates = if sees_whole_host(host) { usize::MAX } else { 1 };
+    let max_candidates = if is_whole_host_visible(host) {
+        usize::MAX
+    } else {
+        1
+    };
     let candidates = PROGRAM_DIR_CANDIDATES
         .iter()
         .map(Path::new)
@@ -235,7 +239,7 @@ fn choose_configuration_dir(host: &Host, requested_dir: Option<&Path>) -> Result
         };
     }
     if has_default_config
-        || !sees_whole_host(host)
+        || !is_whole_host_visible(host)
         || find_directory_problem(host, &default_dir, DirectoryUse::Files)?.is_none()
     {
         return Ok(default_dir);
@@ -303,7 +307,7 @@ fn find_directory_problem(
 
 /// Returns whether this process sees the host's whole file system. In a container it may see only
 /// the directories that are mounted there.
-fn sees_whole_host(host: &Host) -> bool {
+fn is_whole_host_visible(host: &Host) -> bool {
     host.is_dir(Path::new("/usr/bin"))
 }
 

@@ -37,7 +37,7 @@ impl Host {
         let directories = match root.read(path)? {
             None => InstalledDirectories::default(),
             Some(text) => {
-                root.check_private(path)?;
+                root.check_root_only_writable(path)?;
                 InstalledDirectories::parse(path, &text)?
             }
         };

@@ -77,7 +77,7 @@ pub fn find_containers_of_boathook_runtime(host: &Host) -> Result<BTreeSet<Strin
 
 /// Returns a label of each container for messages: Docker's name with the shortened id, as
 /// `NAME (ID)`, or only the shortened id for a container of another engine.
-pub fn label_containers(host: &Host, ids: &BTreeSet<String>) -> BTreeSet<String> {
+pub fn describe_containers(host: &Host, ids: &BTreeSet<String>) -> BTreeSet<String> {
     let containers_dir = find_docker_containers_dir(host);
     let labels = ids.iter().map(|id| {
         let short_id = shorten_container_id(id);

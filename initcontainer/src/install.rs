@@ -16,10 +16,10 @@ use std::path::Path;
 
 use anyhow::{Result, anyhow};
 use runtime_config::{
-    Change, Engine, HostEntry, InstallationRecord, Options, Plan, find_common_runtime,
+    Change, Engine, HostEntry, InstallOptions, InstallationRecord, Plan, find_common_runtime,
 };
 
-use crate::compatibility::{self, OfferedNames};
+use crate::compatibility::{self, ReplacedToolkits};
 use crate::configuration::ConfigurationPlan;
 use crate::directories;
 use crate::host::Host;
@@ -33,7 +33,7 @@ use delivery::find_hook_delivery;
 pub(crate) use links::plan_link_removal;
 use links::{find_offered_links, plan_links, plan_old_link_removal};
 use notes::{
-    describe_dropped_names, describe_removed_classes, describe_replaced_runtime,
+    describe_removed_classes, describe_removed_toolkits, describe_replaced_runtime,
     list_unknown_class_warnings,
 };
 use record::plan_manifest;
@@ -68,15 +68,15 @@ pub struct InstallationPlan {
 pub fn plan(
     host: &Host,
     payload: &Payload,
-    engines: &[(Engine, Options)],
-    names: &OfferedNames,
+    engines: &[(Engine, InstallOptions)],
+    names: &ReplacedToolkits,
     allows_fewer_classes: bool,
 ) -> Result<InstallationPlan> {
     // Programs that run as root trust the files in these directories, so no other user may write to
     // the directories.
     let admin_classes_dir = host.directories().admin_classes_dir();
     for path in [host.state_dir(), admin_classes_dir.clone()] {
-        host.check_private(&path)?;
+        host.check_root_only_writable(&path)?;
     }
     refuse_foreign_files(host, &payload.version)?;
     let mut notes = payload.notes.clone();
@@ -117,7 +117,7 @@ pub fn plan(
         dirs.extend(host.find_missing_dirs(link)?);
     }
     let old_manifest = Manifest::load(host)?.unwrap_or_default();
-    notes.extend(describe_dropped_names(&old_manifest, names));
+    notes.extend(describe_removed_toolkits(&old_manifest, names));
     let old_services = &old_manifest.options.services;
     let services = &payload.options.services;
     let (dropped_services, dropped_notes) =
@@ -165,7 +165,7 @@ pub fn plan(
     for plan in &plans {
         // Two engines may need the same new directory. It is made only once.
         for step in plan_engine_steps(host, plan)? {
-            if !is_dir_made(&step, &steps) {
+            if !is_dir_creation_planned(&step, &steps) {
                 steps.push(step);
             }
         }
@@ -204,7 +204,7 @@ pub fn plan(
 fn describe_failure(
     error: &dyn std::fmt::Display,
     engine: Engine,
-    engines: &[(Engine, Options)],
+    engines: &[(Engine, InstallOptions)],
 ) -> anyhow::Error {
     let error_text = error.to_string();
     let prefix = format!("{engine}: ");
@@ -237,7 +237,7 @@ pub fn plan_engine_steps(host: &Host, plan: &Plan) -> Result<Vec<Step>> {
 }
 
 /// Returns whether `step` makes a directory that one of `steps` already makes.
-fn is_dir_made(step: &Step, steps: &[Step]) -> bool {
+fn is_dir_creation_planned(step: &Step, steps: &[Step]) -> bool {
     let get_made_dir = |step: &Step| match step {
         Step::Change(Change::MakeDir { path }) => Some(path.clone()),
         _ => None,

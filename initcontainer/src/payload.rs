@@ -207,7 +207,7 @@ impl Payload {
     ///
     /// # Errors
     /// Fails if the directory cannot be read, or has an entry that is not a file.
-    pub fn with_own_classes(mut self, source: &Path, dir: &Path) -> Result<Self> {
+    pub fn with_admin_class_files(mut self, source: &Path, dir: &Path) -> Result<Self> {
         let own_files = read_class_files(dir, &[source.join(CLASSES_DIR)], |error| {
             let note = format!("class left out: {error}");
             self.notes.push(note);

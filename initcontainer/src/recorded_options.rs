@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use runtime_config::{Engine, Options};
+use runtime_config::{Engine, InstallOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::plugin_argument::PluginArgument;
@@ -49,7 +49,7 @@ pub struct EngineOptions {
 }
 
 impl EngineOptions {
-    pub(crate) fn new(options: &Options, toolkits: &[String]) -> Self {
+    pub(crate) fn new(options: &InstallOptions, toolkits: &[String]) -> Self {
         Self {
             set_default: options.set_default,
             base_spec: options.base_spec.clone(),

@@ -128,7 +128,7 @@ fn describe_missing_live_restore(live_restore: &LiveRestore) -> Option<String> {
             path.display(),
             format_restart_command(Engine::Docker, false)
         ),
-        LiveRestore::OnlyInOptions => {
+        LiveRestore::OptionNotLoaded => {
             "it was started before its command line had `--live-restore`".to_owned()
         }
         LiveRestore::Removed(path) => format!(

@@ -15,11 +15,11 @@ use crate::restart::chroot_to_host;
 
 /// The file that exists where SELinux is enabled (selinux(8)).
 const SELINUX_ENFORCE_PATH: &str = "/sys/fs/selinux/enforce";
-/// The directory below which SELinux policies give the type [`PROGRAM_TYPE`] to every directory
-/// named `bin`.
-const LABELLED_DIR: &str = "/opt";
+/// The directory below which SELinux policies give the type [`SELINUX_PROGRAM_TYPE`] to every
+/// directory named `bin`.
+const SELINUX_PROGRAMS_DIR: &str = "/opt";
 /// The SELinux type of programs that services may execute.
-const PROGRAM_TYPE: &str = "bin_t";
+const SELINUX_PROGRAM_TYPE: &str = "bin_t";
 /// The value of PATH with which this module calls programs of the host.
 const PROGRAM_SEARCH_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -61,9 +61,9 @@ pub(crate) fn set_selinux_types(
         restorecon.arg("-i").args(written_paths);
         commands.push(restorecon);
     }
-    if !directories.programs_dir.starts_with(LABELLED_DIR) {
+    if !directories.programs_dir.starts_with(SELINUX_PROGRAMS_DIR) {
         let mut chcon = Command::new("chcon");
-        chcon.args(["-R", "-t", PROGRAM_TYPE]);
+        chcon.args(["-R", "-t", SELINUX_PROGRAM_TYPE]);
         chcon.arg(directories.programs_dir.join(version).join("bin"));
         commands.push(chcon);
     }

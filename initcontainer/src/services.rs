@@ -43,7 +43,7 @@ pub(crate) enum HookDelivery {
     /// The engine calls the hook because the container has CDI names.
     Cdi,
     /// The pods name a runtime handler that the installer has configured.
-    Handler,
+    RuntimeHandler,
 }
 
 /// The parts of the plugin's command line that differ between hosts.
@@ -123,7 +123,7 @@ const SERVICE_FILES: [ServiceFile; 8] = [
 
 impl ServiceFile {
     /// Returns whether the host has systemd and the directory of the file is writable.
-    fn can_be_written(&self, host: &Host) -> bool {
+    fn is_installable(&self, host: &Host) -> bool {
         let directory = Path::new(self.directory);
         let parent = directory.parent().unwrap_or(directory);
         let nearest_dir = if host.is_dir(directory) {
@@ -174,7 +174,7 @@ impl ServiceFile {
         for line in self.text.lines() {
             let is_engine_check =
                 line.ends_with(CHECK_ENGINE_COMMAND) || line == CHECK_ENGINE_COMMENT;
-            if delivery == HookDelivery::Handler && is_engine_check {
+            if delivery == HookDelivery::RuntimeHandler && is_engine_check {
                 continue;
             }
             match line.split_once("=boathook") {
@@ -184,7 +184,7 @@ impl ServiceFile {
                 None => text += line,
             }
             if line.ends_with("boathook-plugin run") {
-                if delivery == HookDelivery::Handler {
+                if delivery == HookDelivery::RuntimeHandler {
                     text += " --delivery=handler";
                 }
                 if !has_default_programs_dir(host) {
@@ -220,7 +220,7 @@ pub(crate) fn plan_files(
     let mut steps = Vec::new();
     for file in SERVICE_FILES
         .iter()
-        .filter(|file| file.can_be_written(host))
+        .filter(|file| file.is_installable(host))
     {
         let old_text = file.read_own_text(host)?;
         if old_text.is_none() && host.exists(&file.path()) {
@@ -432,7 +432,7 @@ pub(crate) fn can_enable_service(host: &Host, service: Service) -> bool {
     are_units_visible(host)
         && is_writable_dir(host, link_dir)
         && file.is_some_and(|file| {
-            file.can_be_written(host) || file.find_packaged_file(host).is_some()
+            file.is_installable(host) || file.find_packaged_file(host).is_some()
         })
 }
 

@@ -54,7 +54,7 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
         force || container_ids.is_empty(),
         "these containers were started by boathook-runtime and cannot be stopped without it: {}; \
          stop them first, or use --force",
-        format_ids(&in_use::label_containers(host, &container_ids))
+        format_ids(&in_use::describe_containers(host, &container_ids))
     );
     let claims = claims::find_prepared_claim_uids(host)?;
     ensure!(
@@ -68,7 +68,7 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
     for engine in Engine::ALL {
         let record = InstallationRecord::load(host, &host.record_path(engine))?;
         if record.is_none() && !named_engines.contains(&engine) {
-            kept_files.extend(describe_unrecorded_part(host, engine));
+            kept_files.extend(describe_unrecorded_configuration(host, engine));
             continue;
         }
         if !force
@@ -88,7 +88,7 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
         let recorded_paths = record.iter().flat_map(InstallationRecord::paths);
         kept_files.extend(
             recorded_paths
-                .filter_map(|path| describe_remaining_program(host, &plan, path).transpose())
+                .filter_map(|path| describe_remaining_reference(host, &plan, path).transpose())
                 .collect::<Result<Vec<_>>>()?,
         );
         steps.extend(plan_scratch_file_removal(host, record.as_ref())?);
@@ -146,7 +146,7 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
             }
         }
     }
-    let made_dirs = list_made_directories(host, &manifest);
+    let made_dirs = list_removable_directories(host, &manifest);
     // The program directory and its ancestors are removed after all other directories.
     let (other_dirs, programs_dirs): (Vec<_>, Vec<_>) = made_dirs
         .iter()
@@ -238,7 +238,7 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
 
 /// Returns a message if a file of an engine would still name one of Boathook's programs after the
 /// changes of `plan`, for example because an administrator edited the file.
-fn describe_remaining_program(host: &Host, plan: &Plan, path: &Path) -> Result<Option<String>> {
+fn describe_remaining_reference(host: &Host, plan: &Plan, path: &Path) -> Result<Option<String>> {
     let change = plan.changes.iter().find(|change| change.path() == path);
     let remaining_text = match change {
         Some(Change::Write { new_text, .. }) => Some(new_text.clone()),
@@ -261,7 +261,7 @@ fn describe_remaining_program(host: &Host, plan: &Plan, path: &Path) -> Result<O
 /// Returns a message if an engine calls Boathook although the host has no record of that, for
 /// example because the program directory was deleted. The configuration may belong to another
 /// installation, so it is not reverted. Returns `None` if the engine's files cannot be read.
-fn describe_unrecorded_part(host: &Host, engine: Engine) -> Option<String> {
+fn describe_unrecorded_configuration(host: &Host, engine: Engine) -> Option<String> {
     let snapshot = engine.read_snapshot(host, None).ok()?;
     let plan = engine.plan_undo(&snapshot, None);
     let path = plan.changes.first()?.path();
@@ -275,7 +275,7 @@ fn describe_unrecorded_part(host: &Host, engine: Engine) -> Option<String> {
 /// Returns the directories to remove if they are empty. These are the directories that the
 /// installation made, and Boathook's own directories, which a kubelet may have made for a volume
 /// before the installation.
-fn list_made_directories(host: &Host, manifest: &Manifest) -> Vec<PathBuf> {
+fn list_removable_directories(host: &Host, manifest: &Manifest) -> Vec<PathBuf> {
     let mut made_dirs = manifest.made_dirs.clone();
     let directories = host.directories();
     for dir in [

@@ -26,7 +26,7 @@ pub(crate) fn describe_missing_follower(host: &Host) -> Option<String> {
     let waiting_count = records
         .flatten()
         .filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."))
-        .filter(|entry| is_waiting_for_device(&entry.path(), host).unwrap_or_default())
+        .filter(|entry| has_unfulfilled_request(&entry.path(), host).unwrap_or_default())
         .count();
     if waiting_count == 0 || is_running(&run_dir).unwrap_or(true) {
         return None;
@@ -39,7 +39,7 @@ pub(crate) fn describe_missing_follower(host: &Host) -> Option<String> {
 /// Returns whether a container is running and is waiting for a device. The attachment record at
 /// `record_path` belongs to the container. A container that requests all devices of a class waits
 /// only while it has no device of that class.
-fn is_waiting_for_device(record_path: &Path, host: &Host) -> io::Result<bool> {
+fn has_unfulfilled_request(record_path: &Path, host: &Host) -> io::Result<bool> {
     let record: Value =
         serde_json::from_str(&read_own_text(record_path, MAX_ATTACHMENT_RECORD_BYTES)?)?;
     let lacks_device = |request: &Value| {
@@ -136,7 +136,7 @@ mod tests {
             );
             fs::write(path("record"), &record).unwrap();
             fs::set_permissions(path("record"), fs::Permissions::from_mode(0o600)).unwrap();
-            let result = is_waiting_for_device(&path("record"), &host).unwrap();
+            let result = has_unfulfilled_request(&path("record"), &host).unwrap();
             assert_eq!(result, is_waiting, "{record}");
         }
     }

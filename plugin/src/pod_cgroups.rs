@@ -44,7 +44,7 @@ impl PodCgroups {
 
     /// Returns false only if the pod has certainly ended: the host has cgroups of pods, but none of
     /// this pod.
-    pub(crate) fn may_exist(&self, pod_uid: &str) -> bool {
+    pub(crate) fn may_pod_exist(&self, pod_uid: &str) -> bool {
         // If the kubelet has its own root cgroup (`--cgroup-root`), the pods' cgroups are below a
         // directory that can have any name. The cgroup of the kubelet's service does not count,
         // because it exists even without pods.
@@ -214,12 +214,12 @@ mod tests {
             fs::write(hierarchy.join("cgroup.procs"), "").unwrap();
             fs::create_dir_all(hierarchy.join("system.slice/kubelet.service")).unwrap();
             let pods = PodCgroups::new(root.path());
-            assert!(pods.may_exist(uid), "{parent}: no pod has a cgroup");
+            assert!(pods.may_pod_exist(uid), "{parent}: no pod has a cgroup");
             let parent = hierarchy.join(parent);
             fs::create_dir_all(parent.join(format!("pod{other}"))).unwrap();
-            assert!(!pods.may_exist(uid), "{}", parent.display());
+            assert!(!pods.may_pod_exist(uid), "{}", parent.display());
             fs::create_dir(parent.join(format!("pod{uid}"))).unwrap();
-            assert!(pods.may_exist(uid), "{}", parent.display());
+            assert!(pods.may_pod_exist(uid), "{}", parent.display());
         }
     }
 }

@@ -30,7 +30,7 @@ use crate::metrics::Metrics;
 use crate::node_labels::LabelFile;
 use crate::pod_cgroups::PodCgroups;
 use crate::server::{
-    Context, OtherInstances, PendingHandovers, Socket, Timing, YieldedResources, is_served,
+    OtherInstances, PendingHandovers, ServerContext, Socket, Timing, YieldedResources, is_served,
     remove_stale_sockets,
 };
 use crate::service::OpenStreamCounts;
@@ -136,7 +136,7 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
     let (reload, reloads) = Notifier::new();
     let (sockets_changed, socket_changes) = Notifier::new();
     let instance_changes = socket_changes.clone();
-    let context = Context {
+    let context = ServerContext {
         kubelet_dir: kubelet_dir.clone(),
         registration_method: options.registration_method,
         should_take_over: options.take_over,
@@ -160,7 +160,7 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
         () = watch_sockets(&kubelet_dir, sockets_changed) => Some("the socket watch"),
         () = http_server.serve(all_pages) => Some("the HTTP server"),
         () = probe_server.serve(probe_pages) => Some("the server of probes"),
-        result = readiness.report(is_replacement) => {
+        result = readiness.report_readiness(is_replacement) => {
             result.context("cannot report that the kubelet is served")?;
             Some("the report")
         }
@@ -194,7 +194,7 @@ impl Readiness {
     /// Waits until the earlier instance may end, and then writes the line `ready` to standard
     /// output for `boathook-plugin replace`. Writes nothing if `is_wanted` is false. Returns only
     /// if the line cannot be written.
-    async fn report(&self, is_wanted: bool) -> io::Result<()> {
+    async fn report_readiness(&self, is_wanted: bool) -> io::Result<()> {
         const POLL_INTERVAL: Duration = Duration::from_millis(50);
         if is_wanted {
             let mut last_reason = String::new();

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 
 use crate::catalog::{Resource, Resources};
-use crate::server::{self, Context, SERVER_END_TIMEOUT};
+use crate::server::{self, SERVER_END_TIMEOUT, ServerContext};
 
 /// The delay before a failed server is started again. It prevents a server that always fails from
 /// starting more than once a second.
@@ -37,7 +37,7 @@ struct RunningServer {
 impl Supervisor {
     /// Creates a supervisor without servers. `socket_notifications` reports changes in the
     /// directories of the kubelet's and the plugin's sockets.
-    pub(crate) fn new(context: Context, socket_notifications: Notifications) -> Self {
+    pub(crate) fn new(context: ServerContext, socket_notifications: Notifications) -> Self {
         let serve = move |resource| -> ServerFuture {
             Box::pin(server::serve(
                 resource,

@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use crate::drop_in::{self, DROP_IN_HEADER};
 use crate::error::Error;
 use crate::host::HostRoot;
-use crate::options::Options;
+use crate::options::InstallOptions;
 use crate::snapshot::Snapshot;
 use crate::toml_text::BOATHOOK_FILE_STEM;
 use handler::Handler;
@@ -136,7 +136,7 @@ pub(crate) fn read_config_files(
 #[derive(Debug)]
 struct PlanInputs<'a> {
     snapshot: &'a Snapshot,
-    options: &'a Options,
+    options: &'a InstallOptions,
     base_spec_path: PathBuf,
 }
 
@@ -145,7 +145,7 @@ struct PlanInputs<'a> {
 pub(crate) fn plan_files(
     layout: &Layout,
     snapshot: &Snapshot,
-    options: &Options,
+    options: &InstallOptions,
 ) -> Result<Vec<(PathBuf, String)>, Error> {
     let base_spec_path = layout.base_spec_path();
     let mut files = Vec::new();

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::host::HostRoot;
 use crate::key_case;
 use crate::oci_hook;
-use crate::options::Options;
+use crate::options::InstallOptions;
 use crate::snapshot::Snapshot;
 use crate::toml_text::{self, find_line_number, get_item, parse_document, quote};
 
@@ -68,7 +68,7 @@ pub(crate) fn read_config_files(host: &HostRoot, snapshot: &mut Snapshot) -> Res
 /// and the drop-in with the handler.
 pub(crate) fn plan_files(
     snapshot: &Snapshot,
-    options: &Options,
+    options: &InstallOptions,
 ) -> Result<Vec<(PathBuf, String)>, Error> {
     let config_paths = drop_in::list_files_in_load_order(snapshot, &[MAIN_FILE_PATH], CONF_D_DIR);
     let mut text = format!("{DROP_IN_HEADER}[crio.runtime]\n");
@@ -127,7 +127,7 @@ pub(crate) fn find_default_runtime(snapshot: &Snapshot) -> Result<DefaultRuntime
     for path in &config_paths {
         let text = snapshot.get_text(path).unwrap_or_default();
         let doc = parse_document(path, text)?;
-        key_case::check_toml_keys(path, text, &doc, &DEFAULT_RUNTIME_SETTINGS)?;
+        key_case::refuse_ambiguous_toml_keys(path, text, &doc, &DEFAULT_RUNTIME_SETTINGS)?;
         let table = get_item(&doc, &["crio", "runtime"]).and_then(Item::as_table_like);
         if let Some((key, _)) = table.and_then(|table| table.get_key_value("default_runtime")) {
             let line = find_line_number(text, key.span().map_or(0, |span| span.start));

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::engine_properties::{Engine, OCI_RUNTIME_NAMES};
 use crate::error::Error;
-use crate::options::Options;
+use crate::options::InstallOptions;
 use crate::snapshot::Snapshot;
 
 /// The default runtime of an engine. The engine uses it for containers that name no runtime.
@@ -74,7 +74,7 @@ impl DefaultRuntime {
         &self,
         engine: Engine,
         snapshot: &Snapshot,
-        options: &Options,
+        options: &InstallOptions,
     ) -> Result<Option<ReplacedRuntime>, Error> {
         let program = match &self.kind {
             RuntimeKind::Unsupported(description) => {

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::host::HostRoot;
 use crate::json_text;
 use crate::key_case;
-use crate::options::Options;
+use crate::options::InstallOptions;
 use crate::record::{InstallationRecord, RecordedFile};
 use crate::snapshot::Snapshot;
 
@@ -122,8 +122,8 @@ pub(crate) fn find_default_runtime(snapshot: &Snapshot) -> Result<DefaultRuntime
     }
     let path = get_config_path(snapshot);
     let (_, text) = get_config_text(snapshot);
-    json_text::check_object(path, text)?;
-    key_case::check_json_keys(path, text, &DEFAULT_RUNTIME_SETTINGS)?;
+    json_text::require_json_object(path, text)?;
+    key_case::refuse_ambiguous_json_keys(path, text, &DEFAULT_RUNTIME_SETTINGS)?;
     let daemon_json: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
     let name = daemon_json["default-runtime"].as_str().unwrap_or_default();
     let entry = &daemon_json["runtimes"][name];
@@ -153,11 +153,11 @@ pub(crate) fn find_default_runtime(snapshot: &Snapshot) -> Result<DefaultRuntime
 /// Returns the path of daemon.json, and the new text that an installation writes.
 pub(crate) fn plan_files(
     snapshot: &Snapshot,
-    options: &Options,
+    options: &InstallOptions,
 ) -> Result<Vec<(PathBuf, String)>, Error> {
     let path = get_config_path(snapshot);
     let (byte_order_mark, text) = get_config_text(snapshot);
-    json_text::check_object(path, text)?;
+    json_text::require_json_object(path, text)?;
     for name in options.names() {
         if json_text::find_value(text, &["runtimes", name]).is_some() {
             let line = json_text::find_line_of_value(text, &["runtimes", name]);
@@ -176,14 +176,14 @@ pub(crate) fn plan_files(
         let value = json_text::quote(RUNTIME_HANDLER_NAME);
         new_text = json_text::set_member(&new_text, top_object_range, "default-runtime", &value);
     }
-    json_text::check_object(path, &new_text)?;
+    json_text::require_json_object(path, &new_text)?;
     Ok(vec![(path.into(), byte_order_mark.to_owned() + &new_text)])
 }
 
 /// Returns the member `runtimeArgs` for the entry of `boathook-runtime`, as JSON text. With
 /// `--set-default`, `boathook-runtime` needs the arguments of the default runtime that it replaces.
 /// The text is empty if there are no such arguments.
-fn format_inherited_arguments(text: &str, options: &Options) -> String {
+fn format_inherited_arguments(text: &str, options: &InstallOptions) -> String {
     let default_runtime = json_text::find_value(text, &["default-runtime"]);
     let name = default_runtime.and_then(|value| serde_json::from_str::<String>(&text[value]).ok());
     let arguments = name
@@ -254,7 +254,7 @@ fn add_runtime_entry(path: &Path, text: &str, name: &str, entry: &str) -> Result
 pub(crate) fn plan_runtime_unload_file(snapshot: &Snapshot) -> Result<(PathBuf, String), Error> {
     let path = get_config_path(snapshot);
     let (byte_order_mark, text) = get_config_text(snapshot);
-    json_text::check_object(path, text)?;
+    json_text::require_json_object(path, text)?;
     let mut new_text = text.to_owned();
     for (key, value) in [
         ("runtimes", "{}"),
@@ -318,7 +318,7 @@ pub(crate) fn remove_boathook_entries(text: &str, recorded_file: Option<&Recorde
 }
 
 fn remove_from_object(text: &str, old_text: &str, recorded_file: Option<&RecordedFile>) -> String {
-    if json_text::check_object(Path::new(DAEMON_JSON_PATH), text).is_err() {
+    if json_text::require_json_object(Path::new(DAEMON_JSON_PATH), text).is_err() {
         return text.to_owned();
     }
     let names = find_installed_runtime_names(text, old_text, recorded_file);

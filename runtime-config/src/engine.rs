@@ -8,7 +8,7 @@ use crate::default_runtime::DefaultRuntime;
 use crate::engine_properties::{Engine, LoadCheck, OCI_RUNTIME_NAMES, PROGRAM_DIRECTORIES};
 use crate::error::Error;
 use crate::host::HostRoot;
-use crate::options::Options;
+use crate::options::InstallOptions;
 use crate::record::InstallationRecord;
 use crate::snapshot::Snapshot;
 use crate::{crio, docker, podman};
@@ -105,8 +105,8 @@ impl Engine {
         }
     }
 
-    /// Returns whether a base OCI specification ([`Options::base_spec`]) can be set in the engine's
-    /// configuration.
+    /// Returns whether a base OCI specification ([`InstallOptions::base_spec`]) can be set in the
+    /// engine's configuration.
     pub(crate) fn supports_base_spec(self) -> bool {
         matches!(self.config_files(), ConfigFiles::Containerd(_))
     }
@@ -116,7 +116,7 @@ impl Engine {
     pub(crate) fn plan_files(
         self,
         snapshot: &Snapshot,
-        options: &Options,
+        options: &InstallOptions,
     ) -> Result<Vec<(PathBuf, String)>, Error> {
         match self.config_files() {
             ConfigFiles::Containerd(layout) => containerd::plan_files(layout, snapshot, options),

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::change::Change;
 use crate::engine_properties::Engine;
-use crate::options::Options;
+use crate::options::InstallOptions;
 use crate::plan::Plan;
 use crate::snapshot::Snapshot;
 
@@ -20,7 +20,7 @@ pub fn install_and_undo(engine: Engine, text: &str) {
         return;
     }
     for set_default in [false, true] {
-        let options = Options {
+        let options = InstallOptions {
             hook_path: "/opt/boathook/bin/boathook-hook".into(),
             runtime_path: "/opt/boathook/bin/boathook-runtime".into(),
             set_default,

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::toml_text::find_line_number;
 
 /// Returns an error unless the text of the file `path` is a JSON object.
-pub(crate) fn check_object(path: &Path, text: &str) -> Result<(), Error> {
+pub(crate) fn require_json_object(path: &Path, text: &str) -> Result<(), Error> {
     match serde_json::from_str::<serde_json::Value>(text) {
         Ok(value) if value.is_object() => Ok(()),
         Ok(_) => Err(Error::new_syntax_error(path, 1, "not a JSON object")),
@@ -41,7 +41,7 @@ mod tests {
             ("{} x", 1),
             ("{\"a\": NaN}", 1),
         ] {
-            let error = check_object(Path::new("/f.json"), text)
+            let error = require_json_object(Path::new("/f.json"), text)
                 .unwrap_err()
                 .to_string();
             assert!(error.starts_with(&format!("/f.json:{line}: ")), "{error}");

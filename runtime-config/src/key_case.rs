@@ -52,7 +52,7 @@ impl AmbiguousKey {
 }
 
 /// Returns an error if a TOML file has a key that differs only in case from a key of `settings`.
-pub(crate) fn check_toml_keys(
+pub(crate) fn refuse_ambiguous_toml_keys(
     path: &Path,
     text: &str,
     doc: &Document<&str>,
@@ -60,14 +60,14 @@ pub(crate) fn check_toml_keys(
 ) -> Result<(), Error> {
     let ambiguous_key = settings
         .iter()
-        .find_map(|setting| find_in_table(doc.as_item(), setting));
+        .find_map(|setting| find_ambiguous_toml_key(doc.as_item(), setting));
     ambiguous_key.map_or(Ok(()), |key| Err(key.to_error(path, text)))
 }
 
 /// Returns an error if a JSON file has a key that differs only in case from a key of `settings`, or
 /// if a key of `settings` occurs twice. If a key occurs twice, Go's encoding/json merges the two
 /// objects, but this crate reads only one of them.
-pub(crate) fn check_json_keys(
+pub(crate) fn refuse_ambiguous_json_keys(
     path: &Path,
     text: &str,
     settings: &[&'static str],
@@ -75,16 +75,16 @@ pub(crate) fn check_json_keys(
     let top_object = json_text::find_value(text, &[]).unwrap_or_default();
     let ambiguous_key = settings
         .iter()
-        .find_map(|setting| find_in_object(text, top_object.clone(), setting));
+        .find_map(|setting| find_ambiguous_json_key(text, top_object.clone(), setting));
     ambiguous_key.map_or(Ok(()), |key| Err(key.to_error(path, text)))
 }
 
-fn find_in_table(item: &Item, setting: &'static str) -> Option<AmbiguousKey> {
+fn find_ambiguous_toml_key(item: &Item, setting: &'static str) -> Option<AmbiguousKey> {
     let (documented_key, inner_setting) = split_first_key(setting)?;
     let table: &dyn TableLike = item.as_table_like()?;
     table.iter().find_map(|(found_key, value)| {
         if documented_key == KEY_WILDCARD || found_key == documented_key {
-            return find_in_table(value, inner_setting);
+            return find_ambiguous_toml_key(value, inner_setting);
         }
         let span = table
             .get_key_value(found_key)
@@ -97,14 +97,18 @@ fn find_in_table(item: &Item, setting: &'static str) -> Option<AmbiguousKey> {
     })
 }
 
-fn find_in_object(text: &str, object: Range<usize>, setting: &'static str) -> Option<AmbiguousKey> {
+fn find_ambiguous_json_key(
+    text: &str,
+    object: Range<usize>,
+    setting: &'static str,
+) -> Option<AmbiguousKey> {
     let (documented_key, inner_setting) = split_first_key(setting)?;
     let mut is_seen = false;
     for (found_key, value) in json_text::list_members(text, object) {
         let is_exact = found_key == documented_key;
         if documented_key == KEY_WILDCARD || is_exact && !is_seen {
             is_seen = true;
-            if let Some(ambiguous_key) = find_in_object(text, value, inner_setting) {
+            if let Some(ambiguous_key) = find_ambiguous_json_key(text, value, inner_setting) {
                 return Some(ambiguous_key);
             }
         } else if equals_ignoring_case(&found_key, documented_key) {

@@ -89,7 +89,7 @@ pub use error::Error;
 #[cfg(feature = "configure")]
 pub use host::{HostEntry, HostRoot};
 #[cfg(feature = "configure")]
-pub use options::Options;
+pub use options::InstallOptions;
 #[cfg(feature = "configure")]
 pub use plan::Plan;
 #[cfg(feature = "configure")]

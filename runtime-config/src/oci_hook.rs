@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::engine_properties::{HOOK_ENVIRONMENT, HOOK_TIMEOUT_SECONDS};
 use crate::error::Error;
-use crate::options::Options;
+use crate::options::InstallOptions;
 use crate::snapshot::Snapshot;
 use crate::toml_text::{get_item, parse_document, quote};
 
@@ -18,7 +18,7 @@ pub(crate) const HOOK_FILE_NAME: &str = "99-boathook.json";
 
 /// Returns the entry of Boathook's hook for an OCI specification (runtime-spec, config.md,
 /// "POSIX-platform Hooks").
-pub(crate) fn build_hook_entry(options: &Options) -> serde_json::Value {
+pub(crate) fn build_hook_entry(options: &InstallOptions) -> serde_json::Value {
     json!({
         "path": options.hook_path,
         "args": ["boathook-hook", "prestart"],
@@ -31,7 +31,7 @@ pub(crate) fn build_hook_entry(options: &Options) -> serde_json::Value {
 ///
 /// The file names only the stage `prestart`, which every version of the engines supports. Versions
 /// that prefer `createRuntime` convert it. If the file named both stages, the hook would run twice.
-pub(crate) fn format_hook_file(options: &Options) -> String {
+pub(crate) fn format_hook_file(options: &InstallOptions) -> String {
     let hook = json!({
         "version": "1.0.0",
         "hook": build_hook_entry(options),

@@ -7,7 +7,7 @@ use crate::engine_properties::RUNTIME_HANDLER_NAME;
 /// The options with which an installation configures an engine. The paths are paths of the host,
 /// although the installer may run in a container.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct InstallOptions {
     /// The absolute path of the hook on the host.
     pub hook_path: PathBuf,
     /// The absolute path of the wrapper runtime, `boathook-runtime`, on the host.
@@ -27,7 +27,7 @@ pub struct Options {
     pub base_spec: Option<String>,
 }
 
-impl Options {
+impl InstallOptions {
     /// Returns all names of Boathook's runtime. The first one is always [`RUNTIME_HANDLER_NAME`].
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         let additional_names = self.additional_names.iter().map(String::as_str);

@@ -11,7 +11,7 @@ use crate::docker;
 use crate::drop_in::DROP_IN_HEADER;
 use crate::engine_properties::Engine;
 use crate::error::Error;
-use crate::options::Options;
+use crate::options::InstallOptions;
 use crate::record::{InstallationRecord, RecordedFile};
 use crate::snapshot::Snapshot;
 use crate::toml_text::{self, BOATHOOK_FILE_STEM};
@@ -61,7 +61,7 @@ impl Engine {
         self,
         current_snapshot: &Snapshot,
         record: Option<&InstallationRecord>,
-        options: &Options,
+        options: &InstallOptions,
     ) -> Result<Plan, Error> {
         let original_snapshot = remove_installation(current_snapshot, record);
         let files = self.plan_files(&original_snapshot, options)?;

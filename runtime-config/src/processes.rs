@@ -150,7 +150,7 @@ fn is_host_executable(host: &HostRoot, exe: &HostEntry) -> bool {
     let is_executable = |file: FileStat| {
         (file.st_dev, file.st_ino) == (executable_stat.st_dev, executable_stat.st_ino)
     };
-    host.check_private(path).is_ok()
+    host.check_root_only_writable(path).is_ok()
         && (executable_stat.st_nlink == 0 || host.stat(path).is_some_and(is_executable))
 }
 

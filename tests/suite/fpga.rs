@@ -7,7 +7,7 @@ use std::fs;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use cluster::webhook::api::AcceleratorFunctionSpec;
-use cluster::webhook::mappings::{Kind, Object};
+use cluster::webhook::mappings::{MappingKind, MappingObject};
 use cluster::webhook::review::Reviewer;
 use harness::bundle::Bundle;
 use harness::cgroup_parent::CgroupParent;
@@ -76,11 +76,14 @@ fn webhook(names: &[(&str, &str)]) -> Reviewer {
                 interface_id: INTERFACE.to_owned(),
                 mode: "region".to_owned(),
             };
-            assert_eq!(mappings.set("default", name, Object::Function(spec)), None);
+            assert_eq!(
+                mappings.set("default", name, MappingObject::Function(spec)),
+                None
+            );
             listed.insert(("default".to_owned(), (*name).to_owned()));
         }
-        mappings.retain_listed(Kind::Function, &listed);
-        mappings.retain_listed(Kind::Region, &std::collections::BTreeSet::new());
+        mappings.retain_listed(MappingKind::Function, &listed);
+        mappings.retain_listed(MappingKind::Region, &std::collections::BTreeSet::new());
     });
     reviewer
 }

@@ -5,7 +5,9 @@ use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
 
-use crate::live::{ContainerLocation, DetachResult, LiveError, PlannedAttachment, PlannedRefresh};
+use crate::live::{
+    ContainerChangeError, ContainerLocation, DetachResult, PlannedAttachment, PlannedRefresh,
+};
 use device_class::config::Config;
 use device_class::load;
 use device_class::name::excerpt;
@@ -14,7 +16,7 @@ use hook::exit::ExitCode;
 use hook::log;
 use hook::oci::CdiGrant;
 use hook::sys::deadline::{self, Deadline};
-use host_files::printable::{OutputFormat, Printable};
+use host_files::printable::{EscapingWriter, OutputFormat};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -100,7 +102,7 @@ pub(super) fn attach(
         }
         attachment::prune_records(&config.host_root);
     }
-    let mut out = Printable::new(io::stdout().lock(), OutputFormat::Lines);
+    let mut out = EscapingWriter::new(io::stdout().lock(), OutputFormat::Lines);
     if *is_dry_run && !as_json && !plan.steps.is_empty() {
         write!(out, "{plan}")?;
         return Ok(ExitCode::Success);
@@ -125,7 +127,7 @@ pub(super) fn detach(
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     let (container, changed_container) = find_container(&arguments.container, config)?;
-    hook::process::confine()?;
+    hook::process::drop_privileges()?;
     let id = &changed_container.id;
     let is_bundle_of_container = |bundle: &Path| {
         let known_bundle = container.bundle.as_deref();
@@ -135,7 +137,9 @@ pub(super) fn detach(
     let detach_result =
         detach_result.map_err(
             |error| match check_device_classes(&arguments.devices, config) {
-                Err(unknown_class) if matches!(error, LiveError::NotAttached(_)) => unknown_class,
+                Err(unknown_class) if matches!(error, ContainerChangeError::NotAttached(_)) => {
+                    unknown_class
+                }
                 _ => container_error(id, error),
             },
         )?;
@@ -181,7 +185,7 @@ pub(super) fn detach(
         log_output_failure(print_json_result(&changed_container, &result));
         return Ok(code);
     }
-    let mut out = Printable::new(io::stdout().lock(), OutputFormat::Lines);
+    let mut out = EscapingWriter::new(io::stdout().lock(), OutputFormat::Lines);
     for device in &devices {
         let (name, class) = (&device.device_id, &device.class);
         log_output_failure(
@@ -256,7 +260,7 @@ pub(super) fn refresh(
             ));
         }
     }
-    let mut out = Printable::new(io::stdout().lock(), OutputFormat::Lines);
+    let mut out = EscapingWriter::new(io::stdout().lock(), OutputFormat::Lines);
     log_output_failure(match (as_json, plan.steps.is_empty(), arguments.is_dry_run) {
         (true, ..) => print_json_result(&changed_container, &plan),
         (false, true, _) => writeln!(out, "{changed_container} has no file that the host has replaced since")
@@ -272,7 +276,7 @@ pub(super) fn refresh(
     Ok(ExitCode::Success)
 }
 
-fn container_error(id: &str, error: LiveError) -> CommandError {
+fn container_error(id: &str, error: ContainerChangeError) -> CommandError {
     CommandError::Container {
         id: id.to_owned(),
         error: Box::new(CommandError::Live(error)),
@@ -317,7 +321,7 @@ fn locate_running_container(
         let hint = "run this as root; for a runtime with another state directory use --root DIR";
         missing_part_error("the bundle is not known", hint)
     })?;
-    hook::process::confine()?;
+    hook::process::drop_privileges()?;
     let location = ContainerLocation {
         id: container.id,
         pid,

@@ -16,8 +16,8 @@ use hook::log;
 use hook::planner;
 use injection_plan::cdi::directory::{self, DirectoryError, SpecificationChange};
 use injection_plan::cdi::{
-    GeneratedSpecifications, Generator, Omission, Specification, SpecificationForm,
-    SpecificationOwner, ThinHook,
+    CdiHookOptions, GeneratedSpecifications, Generator, Omission, Specification, SpecificationForm,
+    SpecificationOwner,
 };
 use serde_json::{Value, json};
 
@@ -114,7 +114,7 @@ pub(super) fn run(
     // classes.
     let is_obsolete = |_: &str| covers_all_classes;
     let unusable_classes = generation_result.find_unusable_classes();
-    let owner = SpecificationOwner::People;
+    let owner = SpecificationOwner::User;
     let directory_update = directory::update(
         output_dir,
         &generation_result,
@@ -386,7 +386,7 @@ fn generate_specifications(
     let generator = Generator {
         selected_classes: class_names,
         form: SpecificationForm {
-            hook: hook_path.as_deref().map(|program_path| ThinHook {
+            hook: hook_path.as_deref().map(|program_path| CdiHookOptions {
                 program_path,
                 timeout_seconds: runtime_config::HOOK_TIMEOUT_SECONDS,
                 config_path: None,

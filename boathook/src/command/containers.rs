@@ -20,7 +20,7 @@ use device_class::name::{SHORT_ID_CHARS, excerpt};
 use hook::attachment;
 use hook::container::read_start_time;
 use hook::oci::Bundle;
-use hook::trust::Origin;
+use hook::trust::ContainerOrigin;
 use runtime_config::Engine;
 use serde::Serialize;
 
@@ -69,7 +69,7 @@ impl Container {
 
     /// Returns whether this is the hypothetical container of `boathook doctor --env NAME=VALUE`,
     /// which has no process and no bundle.
-    pub(super) fn is_hypothetical(&self) -> bool {
+    pub(super) fn is_from_env_option(&self) -> bool {
         self.pid.is_none() && self.bundle.is_none()
     }
 
@@ -163,7 +163,9 @@ pub(super) fn find_selected_containers(
         return Ok(vec![Container::default()]);
     }
     if let Some(id) = selector.id_or_name() {
-        return Ok(vec![find_running_or_ended(id, state_root, host_root)?]);
+        return Ok(vec![find_running_or_ended_container(
+            id, state_root, host_root,
+        )?]);
     }
     let processes = ProcessSnapshot::read();
     let all_containers = find_all_containers(state_root, host_root, &processes);
@@ -190,13 +192,13 @@ pub(super) fn find_selected_containers(
     };
     Ok(selected_containers
         .into_iter()
-        .map(|container| with_current_pid(container, &processes))
+        .map(|container| refresh_init_pid(container, &processes))
         .collect())
 }
 
 /// Finds the container with the id or name `id_or_name`. The container is running, or it has ended
 /// and an engine still has files about it.
-fn find_running_or_ended(
+fn find_running_or_ended_container(
     id_or_name: &str,
     state_root: Option<PathBuf>,
     host_root: &Path,
@@ -234,7 +236,7 @@ pub(super) fn find_running_containers(
 ) -> impl Iterator<Item = (Container, i32, PathBuf)> {
     let processes = ProcessSnapshot::read();
     let all_containers = find_all_containers(state_root, host_root, &processes).into_iter();
-    let containers = all_containers.map(move |container| with_current_pid(container, &processes));
+    let containers = all_containers.map(move |container| refresh_init_pid(container, &processes));
     containers.filter_map(|container| {
         let (pid, bundle) = (container.pid?, container.bundle.clone()?);
         Some((container, pid, bundle))
@@ -256,7 +258,7 @@ pub(super) fn find_by_id_or_name(
         &all_containers,
         host_root,
     )
-    .map(|container| with_current_pid(container, &processes))
+    .map(|container| refresh_init_pid(container, &processes))
 }
 
 /// Returns the id of the container with the id or name `id_or_name`. The container runs, or Docker
@@ -287,7 +289,7 @@ pub(super) fn list_running_container_names(host_root: &Path) -> Vec<String> {
     let processes = ProcessSnapshot::read();
     let all_containers = find_all_containers(None, host_root, &processes).into_iter();
     let running_containers = all_containers.filter(|container| {
-        let container = with_current_pid(container.clone(), &processes);
+        let container = refresh_init_pid(container.clone(), &processes);
         container.pid.is_some()
     });
     running_containers
@@ -316,12 +318,12 @@ pub(super) fn read_container_names_by_id(host_root: &Path) -> BTreeMap<String, S
 
 fn read_pod_name(container: &Container) -> Option<String> {
     let bundle = Bundle::read(container.bundle.as_deref()?).ok()?;
-    match Origin::from_bundle(&bundle).ok()? {
-        Origin::Pod(pod) => {
+    match ContainerOrigin::from_bundle(&bundle).ok()? {
+        ContainerOrigin::Pod(pod) => {
             let (pod, container) = pod.pod_and_container_names();
             Some(format!("{container} of pod {pod}"))
         }
-        Origin::NoPod | Origin::Sandbox => None,
+        ContainerOrigin::NoPod | ContainerOrigin::Sandbox => None,
     }
 }
 
@@ -336,8 +338,8 @@ fn find_by_pod(
         let Some(Ok(bundle)) = bundle else {
             return false;
         };
-        let origin = Origin::from_bundle(&bundle);
-        matches!(origin, Ok(Origin::Pod(origin)) if origin.has_name(pod_name))
+        let origin = ContainerOrigin::from_bundle(&bundle);
+        matches!(origin, Ok(ContainerOrigin::Pod(origin)) if origin.has_name(pod_name))
     };
     let containers: Vec<Container> = containers.into_iter().filter(is_in_pod).collect();
     if !containers.is_empty() {
@@ -384,7 +386,7 @@ fn find_by_process(
 
 /// Returns the container with the pid of its running init process, or without a pid if this process
 /// has ended.
-fn with_current_pid(container: Container, processes: &ProcessSnapshot) -> Container {
+fn refresh_init_pid(container: Container, processes: &ProcessSnapshot) -> Container {
     // The kernel may have given the pid to a new process after the init process ended. The new
     // process has a later start time.
     let has_same_start_time = |pid: i32| {

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use device_class::DeviceClass;
-use device_class::discover::{Device, Health, Presence};
+use device_class::discover::{Device, Health, PathLookup};
 use host_files::printable;
 use injection_plan::request::{RequestNames, RequestText, is_usb_port};
 use serde::Serialize;
@@ -81,7 +81,7 @@ impl ListedDevice {
         let present_nodes = device
             .nodes
             .iter()
-            .filter(|node| matches!(node.number, Presence::Found(_)));
+            .filter(|node| matches!(node.number, PathLookup::Found(_)));
         let host_interfaces = device
             .net_interfaces
             .iter()
@@ -187,7 +187,7 @@ impl ListedDevice {
 /// characters and has at most 255 bytes.
 fn is_printable(name: &RequestText) -> bool {
     const MAX_NAME_BYTES: usize = 255;
-    name.text.len() <= MAX_NAME_BYTES && printable::line(&name.text) == name.text
+    name.text.len() <= MAX_NAME_BYTES && printable::escape_line(&name.text) == name.text
 }
 
 pub(super) fn print_table(

@@ -23,7 +23,7 @@ use super::{CommandError, containers};
 /// update of a container fails, tries again after `retry_seconds`. Returns only on an error.
 pub(super) fn run(retry_seconds: NonZeroU32, config: &Config) -> Result<ExitCode, CommandError> {
     let event_receiver = UeventReceiver::open().map_err(CommandError::Uevents)?;
-    hook::process::confine_and_keep_descriptors()?;
+    hook::process::drop_privileges_keep_fds()?;
     log::enable_action_log(&config.host_root);
     log::label_containers_in_actions(create_label_formatter(config));
     let mut follower = Follower::new(retry_seconds, event_receiver, config)?;

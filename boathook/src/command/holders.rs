@@ -15,7 +15,7 @@ use hook::attachment::{self, AwaitedRequest};
 use hook::log;
 use hook::oci::Bundle;
 use hook::planner::{self, Caller};
-use hook::trust::Origin;
+use hook::trust::ContainerOrigin;
 use injection_plan::kubelet_checkpoint::KubeletCheckpoint;
 use injection_plan::plan::{GrantOrigin, InjectionStep, StepOwner};
 use nix::unistd::geteuid;
@@ -25,7 +25,7 @@ use super::CommandError;
 use super::containers;
 use super::devices::ListedDevice;
 use super::restarting;
-use super::running_root::{self, RunningRoot};
+use super::running_root::{self, RunningContainerRoot};
 
 /// The kubelet's log directory. It contains a directory `NAMESPACE_NAME_UID` for each pod
 /// (Kubernetes, pkg/kubelet/kuberuntime, `BuildPodLogsDirectory`).
@@ -123,11 +123,11 @@ pub(super) struct Holders {
     /// The containers that got devices by a request or by `boathook attach`. The keys contain a
     /// class name and a device id.
     holders_by_class: BTreeMap<DeviceKey, Vec<Holder>>,
-    waiting_containers: Vec<WaitingContainer>,
+    unfulfilled_requests: Vec<UnfulfilledRequest>,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct WaitingContainer {
+pub(super) struct UnfulfilledRequest {
     class: String,
     /// The device for which the container waits, as it is written in the container's request.
     device: String,
@@ -158,7 +158,7 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-impl WaitingContainer {
+impl UnfulfilledRequest {
     /// Sets `suggested_name` to the device in `devices` that the user probably meant.
     pub(super) fn with_suggestion(mut self, devices: &[ListedDevice]) -> Self {
         let class_devices = devices.iter().filter(|device| device.class == self.class);
@@ -176,7 +176,7 @@ impl WaitingContainer {
     }
 
     pub(super) fn describe(&self) -> String {
-        let WaitingContainer {
+        let UnfulfilledRequest {
             class,
             device,
             label,
@@ -279,7 +279,7 @@ impl Holders {
             };
             running_ids.insert(holder.container.clone());
             let requests = unfulfilled_requests.get(&holder.container);
-            holders.add_waiting_containers(&holder, requests.into_iter().flatten(), false);
+            holders.add_unfulfilled_requests(&holder, requests.into_iter().flatten(), false);
             holders.add_held_devices(&holder, devices);
         }
         // The records that are left belong to containers whose bundle or init process was not
@@ -291,10 +291,10 @@ impl Holders {
             };
             running_ids.insert(holder.container.clone());
             let requests = unfulfilled_requests.get(&holder.container);
-            holders.add_waiting_containers(&holder, requests.into_iter().flatten(), false);
+            holders.add_unfulfilled_requests(&holder, requests.into_iter().flatten(), false);
             holders.add_held_devices(&holder, find_held_devices(&record, |_| true));
         }
-        for container in restarting::find_waiting_containers(config) {
+        for container in restarting::find_containers_lacking_devices(config) {
             // Docker may have started the container since its files were written.
             if running_ids.contains(&container.id) {
                 continue;
@@ -304,7 +304,7 @@ impl Holders {
                 name: Some(container.name),
                 ..Holder::default()
             };
-            holders.add_waiting_containers(&holder, &container.awaited_requests, true);
+            holders.add_unfulfilled_requests(&holder, &container.awaited_requests, true);
         }
         holders
     }
@@ -325,24 +325,24 @@ impl Holders {
             .collect()
     }
 
-    pub(super) fn find_waiting_containers(
+    pub(super) fn list_unfulfilled_requests(
         &self,
         class_names: &[String],
-    ) -> impl Iterator<Item = &WaitingContainer> {
-        let waiting_containers = self.waiting_containers.iter();
+    ) -> impl Iterator<Item = &UnfulfilledRequest> {
+        let waiting_containers = self.unfulfilled_requests.iter();
         waiting_containers.filter(|container| class_names.contains(&container.class))
     }
 
     /// Adds the container `holder` to the waiting containers, once for each request whose device it
     /// does not have.
-    fn add_waiting_containers<'a>(
+    fn add_unfulfilled_requests<'a>(
         &mut self,
         holder: &Holder,
         unfulfilled_requests: impl IntoIterator<Item = &'a AwaitedRequest>,
         is_restarting: bool,
     ) {
         let requests = unfulfilled_requests.into_iter();
-        let waiting_containers = requests.map(|request| WaitingContainer {
+        let waiting_containers = requests.map(|request| UnfulfilledRequest {
             is_restarting,
             class: request.class.to_string(),
             container: holder.container.clone(),
@@ -352,7 +352,7 @@ impl Holders {
             awaited_name: request.awaited_device.short_name().map(str::to_owned),
             suggested_name: None,
         });
-        self.waiting_containers.extend(waiting_containers);
+        self.unfulfilled_requests.extend(waiting_containers);
     }
 
     fn add_held_devices(
@@ -386,7 +386,7 @@ impl ContainerInspection {
             .ok()
             .flatten();
         let record = record.filter(|record| !record.has_ended());
-        let root = RunningRoot::from_pid(pid);
+        let root = RunningContainerRoot::from_pid(pid);
         let is_present = |path: &Path| matches!(root.look_up(path), Ok(Some(_)));
         let devices = record
             .iter()
@@ -412,13 +412,13 @@ impl ContainerInspection {
     /// so a device is added only if its device nodes exist in the container.
     fn add_injected_devices(
         &mut self,
-        root: &RunningRoot,
+        root: &RunningContainerRoot,
         bundle_dir: &Path,
         config: &Config,
     ) -> Result<(), CommandError> {
         let mut bundle = Bundle::read(bundle_dir)?;
         bundle.use_root_of_process(root.pid);
-        if let Ok(Origin::Pod(pod)) = Origin::from_bundle(&bundle) {
+        if let Ok(ContainerOrigin::Pod(pod)) = ContainerOrigin::from_bundle(&bundle) {
             self.pod = Some(pod.pod_and_container_names());
         }
         if bundle.hooks.find_boathook_hooks().next().is_none() {

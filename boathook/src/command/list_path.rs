@@ -15,7 +15,7 @@ use hook::exit::ExitCode;
 use hook::planner;
 use host_files::printable;
 use injection_plan::request::{
-    DeviceList, Environment, Item, Request, RequestNames, RequestSource,
+    DeviceList, DeviceListItem, Environment, Request, RequestNames, RequestSource,
 };
 use serde::Serialize;
 use serde_json::json;
@@ -155,7 +155,7 @@ fn find_devices_below(
 fn find_device(path: &Path, class: &DeviceClass, host: &RealHost) -> Option<DeviceOfPath> {
     let text = path.to_str()?;
     let source = RequestSource::Attach {
-        devices: DeviceList::from_item(Item::from_quoted_name(text)),
+        devices: DeviceList::from_item(DeviceListItem::from_quoted_name(text)),
     };
     let request = Request::parse(class, &Environment::default(), source).ok()??;
     let FoundClass { inventory, .. } =
@@ -281,7 +281,7 @@ fn print_device(device: &DeviceOfPath, out: &mut impl Write) -> Result<(), Comma
         // indentation.
         for (index, line) in line.split('\n').enumerate() {
             let program = if index == 0 { program } else { "" };
-            writeln!(out, "  {program:<11} {}", printable::line(line))?;
+            writeln!(out, "  {program:<11} {}", printable::escape_line(line))?;
         }
     }
     if !is_enabled {

@@ -30,7 +30,7 @@ pub(super) fn find_missing_follower(config: &Config) -> Option<Finding> {
 /// Returns a finding if containers wait for devices and `boathook follow` does not run.
 pub(super) fn check_follower(config: &Config) -> Option<Finding> {
     let mut records = attachment::read_records(&config.host_root);
-    records.retain(|record| !crate::live::has_host_devices(record, config));
+    records.retain(|record| !crate::live::has_access_to_all_devices(record, config));
     if records.is_empty() {
         return None;
     }

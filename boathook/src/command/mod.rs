@@ -31,7 +31,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 
-use crate::live::LiveError;
+use crate::live::ContainerChangeError;
 use device_class::class::skip_report_patterns;
 use device_class::config::{Config, DEFAULT_PATH, InstalledDirectories};
 use device_class::load::{self, ClassSource};
@@ -41,12 +41,12 @@ use device_class::strict_toml::FileError;
 use hook::attachment;
 use hook::exit::ExitCode;
 use hook::installation;
-use hook::log::{self, LogReader};
+use hook::log::{self, LogAudience};
 use hook::oci::{Bundle, BundleError};
 use hook::planner::{self, Caller, PlannerError};
 use hook::start::{self, StartError};
 use host_files::printable;
-use host_files::printable::{OutputFormat, Printable};
+use host_files::printable::{EscapingWriter, OutputFormat};
 use injection_plan::plan::{Grant, InjectionPlan, Note};
 use serde::Serialize;
 
@@ -101,7 +101,7 @@ pub(crate) enum CommandError {
     #[error(transparent)]
     Target(#[from] TargetError),
     #[error(transparent)]
-    Live(#[from] LiveError),
+    Live(#[from] ContainerChangeError),
     #[error("{reason}; {hint}")]
     NoContainer { reason: String, hint: String },
     /// The container of `boathook class test` could not be started.
@@ -139,11 +139,11 @@ impl CommandError {
 
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
-            CommandError::Live(LiveError::Planner(error)) => error.exit_code(),
-            CommandError::Live(LiveError::Bundle(_)) => ExitCode::Spec,
-            CommandError::Live(LiveError::NotAttached(_) | LiveError::NoDevice(_)) => {
-                ExitCode::Request
-            }
+            CommandError::Live(ContainerChangeError::Planner(error)) => error.exit_code(),
+            CommandError::Live(ContainerChangeError::Bundle(_)) => ExitCode::Spec,
+            CommandError::Live(
+                ContainerChangeError::NotAttached(_) | ContainerChangeError::NoDevice(_),
+            ) => ExitCode::Request,
             CommandError::Live(_) => ExitCode::Injection,
             CommandError::Config(_) => ExitCode::Config,
             CommandError::Bundle(_) => ExitCode::Spec,
@@ -201,7 +201,7 @@ pub fn main() -> process::ExitCode {
 
 fn print_json(value: &impl Serialize) -> Result<(), CommandError> {
     let text = serde_json::to_string_pretty(value)?;
-    writeln!(io::stdout().lock(), "{}", printable::json(&text))?;
+    writeln!(io::stdout().lock(), "{}", printable::escape_json(&text))?;
     Ok(())
 }
 
@@ -329,7 +329,7 @@ fn find_default_config_path() -> PathBuf {
 /// Initializes the log for a command of a user, and reads the configuration. The hook does not use
 /// this function, because an engine, and not a user, reads the hook's messages.
 fn load_config(cli: &Cli) -> Result<Config, CommandError> {
-    log::init(LogReader::User, None, cli.log_level());
+    log::init(LogAudience::User, None, cli.log_level());
     let config = installation::load_configuration(cli.config_path.as_deref())?;
     log::info(|| {
         let directories: Vec<String> = config
@@ -412,7 +412,7 @@ fn print_plan(bundle: &Bundle, cli: &Cli, config: &Config) -> Result<InjectionPl
         // Control characters are escaped, because the plan contains texts that the image's author
         // chose.
         write!(
-            Printable::new(io::stdout().lock(), OutputFormat::Lines),
+            EscapingWriter::new(io::stdout().lock(), OutputFormat::Lines),
             "{plan}"
         )?;
     }
@@ -427,7 +427,7 @@ fn print_containers(as_json: bool, config: &Config) -> Result<ExitCode, CommandE
     } else {
         let mut out = io::stdout().lock();
         for name in names {
-            writeln!(out, "{}", printable::line(&name))?;
+            writeln!(out, "{}", printable::escape_line(&name))?;
         }
     }
     Ok(ExitCode::Success)

@@ -55,7 +55,7 @@ impl Style {
     ) -> io::Result<()> {
         let rows: Vec<[String; N]> = rows
             .iter()
-            .map(|row| row.each_ref().map(|cell| printable::line(cell)))
+            .map(|row| row.each_ref().map(|cell| printable::escape_line(cell)))
             .collect();
         let mut widths = [0; N];
         for row in &rows {
@@ -88,7 +88,7 @@ impl Style {
 
     /// Writes a paragraph. Its lines are wrapped at the style's width.
     pub(super) fn write_paragraph(self, out: &mut impl Write, text: &str) -> io::Result<()> {
-        let lines = self.wrap_text(&printable::line(text), 0);
+        let lines = self.wrap_text(&printable::escape_line(text), 0);
         lines.iter().try_for_each(|line| writeln!(out, "{line}"))
     }
 

@@ -23,7 +23,7 @@ pub(super) struct RestartingContainer {
 
 /// Returns the containers that Docker starts again and again and that have no process now. Leaves
 /// out those that wait for no device.
-pub(super) fn find_waiting_containers(config: &Config) -> Vec<RestartingContainer> {
+pub(super) fn find_containers_lacking_devices(config: &Config) -> Vec<RestartingContainer> {
     let containers = containers::find_restarting_containers(&config.host_root).into_iter();
     let waiting_containers = containers.filter_map(|container| {
         let ended_container = container.ended?;
@@ -54,6 +54,6 @@ fn find_awaited_requests(ended_container: &EndedContainer, config: &Config) -> V
     };
     planner::plan_container_injection(&bundle, &Caller::PlanInspector, config).map_or_else(
         |_| Vec::new(),
-        |plan| AwaitedRequest::list_unfulfilled(&plan),
+        |plan| AwaitedRequest::list_unfulfilled_requests(&plan),
     )
 }

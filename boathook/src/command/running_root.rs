@@ -24,15 +24,15 @@ pub(super) fn run_in_child<T: Serialize + DeserializeOwned>(
 
 /// The root directory of a running container. All paths are resolved inside this directory, because
 /// the image may contain symbolic links that would otherwise lead to files of the host.
-pub(super) struct RunningRoot {
+pub(super) struct RunningContainerRoot {
     pub(super) pid: i32,
     path: PathBuf,
 }
 
-impl RunningRoot {
+impl RunningContainerRoot {
     pub(super) fn from_pid(pid: i32) -> Self {
         let path = Path::new("/proc").join(pid.to_string()).join("root");
-        RunningRoot { pid, path }
+        RunningContainerRoot { pid, path }
     }
 
     /// Opens the file at `container_path` in the container. Returns `None` if there is no file.

@@ -39,7 +39,9 @@ pub(super) fn describe_unknown_variables(
         let candidates = known_names.iter().copied();
         let candidates = candidates.filter(|known_name| similar::is_typo(name, known_name));
         let named_after_class = || {
-            let class = classes.iter().find(|class| is_named_after(name, class))?;
+            let class = classes
+                .iter()
+                .find(|class| is_default_variable_name(name, class))?;
             Some(class.spec.request.env.as_str())
         };
         similar::find_most_similar(name, candidates).or_else(named_after_class)
@@ -67,7 +69,7 @@ pub(super) fn describe_unknown_variables(
 
 /// Returns whether a variable's name consists of the class name and the usual ending, such as
 /// `SERIAL_PORT_VISIBLE_DEVICES` for the class `serial-port`.
-pub(super) fn is_named_after(variable: &str, class: &DeviceClass) -> bool {
+pub(super) fn is_default_variable_name(variable: &str, class: &DeviceClass) -> bool {
     let class_name = class.name.to_string().replace('-', "_");
     let stem = variable.strip_suffix("_VISIBLE_DEVICES");
     stem.is_some_and(|stem| stem.eq_ignore_ascii_case(&class_name))

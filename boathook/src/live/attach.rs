@@ -14,7 +14,7 @@ use hook::planner::{self, Caller};
 use hook::sys::deadline::Stage;
 use injection_plan::plan::{Action, INJECTED_DIR, InjectionPlan, InjectionStep, StepOwner};
 
-use crate::live::LiveError;
+use crate::live::ContainerChangeError;
 use crate::live::announce::{DeviceChange, announce_devices};
 use crate::live::container::{ContainerLocation, LockedContainer};
 use crate::live::reconcile::{ContainerChange, is_in_injected_dir};
@@ -39,7 +39,7 @@ impl PlannedAttachment {
         requested_grants: &[CdiGrant],
         is_forced: bool,
         config: &Config,
-    ) -> Result<Self, LiveError> {
+    ) -> Result<Self, ContainerChangeError> {
         let mut locked_container = LockedContainer::open(location, config)?;
         Stage::Planning.begin();
         let earlier_requests = locked_container.record.list_attach_requests();
@@ -110,7 +110,7 @@ impl PlannedAttachment {
         }
         if devices.is_empty() {
             let reasons = plan.warnings.iter().map(|reason| format!(": {reason}"));
-            return Err(LiveError::NoDevice(reasons.collect()));
+            return Err(ContainerChangeError::NoDevice(reasons.collect()));
         }
         // The container's own request, such as `all`, may select more devices now than when the
         // container was started. The steps for these additional devices are removed from the plan.
@@ -132,7 +132,9 @@ impl PlannedAttachment {
             .iter()
             .find(|step| is_net_interface(&step.action))
         {
-            return Err(LiveError::NetInterface(step.owner_labels.clone()));
+            return Err(ContainerChangeError::NetInterface(
+                step.owner_labels.clone(),
+            ));
         }
         let final_rules = apply::list_planned_rules(&plan);
         let final_steps = plan.steps.clone();
@@ -178,7 +180,7 @@ impl PlannedAttachment {
 pub(crate) fn attach(
     planned_attachment: PlannedAttachment,
     config: &Config,
-) -> Result<Vec<String>, LiveError> {
+) -> Result<Vec<String>, ContainerChangeError> {
     let PlannedAttachment {
         locked_container,
         plan,
@@ -192,7 +194,7 @@ pub(crate) fn attach(
         // new devices are recorded as additional owners. So a rule or file is removed only together
         // with its last owner.
         let mut updated_record = record.clone();
-        updated_record.add_content(devices, Vec::new(), Vec::new());
+        updated_record.add_attachments(devices, Vec::new(), Vec::new());
         updated_record.add_step_owners(&final_steps);
         if (&updated_record.rules, &updated_record.files) != (&record.rules, &record.files) {
             locked_container.save_if_unchanged(&updated_record)?;
@@ -203,7 +205,7 @@ pub(crate) fn attach(
         let mut recorded_devices = record.devices.iter();
         !recorded_devices.any(|recorded_device| recorded_device.device_ref() == device.device_ref())
     };
-    let empty_record = record.without_content();
+    let empty_record = record.without_attachments();
     let new_device_record = AttachmentRecord {
         devices: devices.iter().filter(is_new).cloned().collect(),
         ..empty_record.clone()

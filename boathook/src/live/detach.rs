@@ -18,9 +18,9 @@ use hook::log;
 use hook::oci::{AttachRequest, Bundle, CdiGrant};
 use hook::planner::{self, Caller};
 use hook::sys::deadline::{self, Deadline, Stage};
-use injection_plan::request::{DeviceList, Item};
+use injection_plan::request::{DeviceList, DeviceListItem};
 
-use crate::live::LiveError;
+use crate::live::ContainerChangeError;
 use crate::live::announce::{DeviceChange, announce_devices};
 use crate::live::container::{
     device_holders::{DeviceHolder, find_device_holders},
@@ -40,7 +40,7 @@ pub(crate) struct DetachResult {
     pub has_removed_leftover_files: bool,
     /// The reason why the device nodes and files could not be removed from the container. `None`
     /// means that no error occurred.
-    pub removal_error: Option<LiveError>,
+    pub removal_error: Option<ContainerChangeError>,
     pub warnings: Vec<String>,
     /// The processes that have a detached device open. They can use the device until they close it.
     pub holders: Vec<DeviceHolder>,
@@ -54,9 +54,10 @@ pub(crate) fn detach(
     accepts_bundle: impl Fn(&Path) -> bool,
     requested_devices: &[CdiGrant],
     config: &Config,
-) -> Result<DetachResult, LiveError> {
+) -> Result<DetachResult, ContainerChangeError> {
     require_root()?;
-    let deadline = Deadline::start(deadline::DEADLINE_SECONDS).map_err(LiveError::Fork)?;
+    let deadline =
+        Deadline::start(deadline::DEADLINE_SECONDS).map_err(ContainerChangeError::Fork)?;
     // Another process may hold the container's lock forever. In this case the rules are revoked
     // without the lock.
     let record_file = LockedRecord::open(&config.host_root, id, lock::COMMAND_LOCK_TIMEOUT);
@@ -85,7 +86,7 @@ pub(crate) fn detach(
     if !detached_record.has_content() {
         return Ok(DetachResult::default());
     }
-    Stage::Rules.begin();
+    Stage::SettingRules.begin();
     let warnings = match record.revoke_rules(&detached_record.rules, &remaining_record) {
         Ok(warnings) => warnings,
         Err(error) => {
@@ -111,7 +112,7 @@ pub(crate) fn detach(
         record.remove_devices(|device| devices.contains(&device.device_ref()));
         record.cancel_requests(&detached_record.awaited_requests, &detached_record.devices);
         record.remove_revoked_rules(&detached_record.rules);
-        record.add_content(Vec::new(), Vec::new(), detached_record.files.clone());
+        record.add_attachments(Vec::new(), Vec::new(), detached_record.files.clone());
     };
     let record_file = record_file.map_err(|error| {
         // The record could not be locked. Its rules are removed nevertheless, so that
@@ -130,11 +131,11 @@ pub(crate) fn detach(
                 log::format_error_chain(&error)
             ));
         }
-        LiveError::FilesRemain(error)
+        ContainerChangeError::FilesRemain(error)
     })?;
     let record_with_files = record_file
         .update(&record, detach_without_files)
-        .map_err(LiveError::FilesRemain)?;
+        .map_err(ContainerChangeError::FilesRemain)?;
     let removal_error = match remove_container_files(&record, &detached_record) {
         Err(error) if !record.has_ended() => Some(error),
         _ => {
@@ -143,8 +144,8 @@ pub(crate) fn detach(
                 let is_remaining = |file: &CreatedFile| !detached_record.files.contains(file);
                 record_without_files.files.retain(is_remaining);
                 record_file
-                    .save_merged(&record_with_files, &mut record_without_files)
-                    .map_err(LiveError::FilesRemain)?;
+                    .save_without_detached_devices(&record_with_files, &mut record_without_files)
+                    .map_err(ContainerChangeError::FilesRemain)?;
             }
             None
         }
@@ -184,7 +185,7 @@ fn find_requested_devices(
     record: &AttachmentRecord,
     requested_devices: &[CdiGrant],
     config: &Config,
-) -> Result<(BTreeSet<DeviceRef>, Vec<AwaitedRequest>), LiveError> {
+) -> Result<(BTreeSet<DeviceRef>, Vec<AwaitedRequest>), ContainerChangeError> {
     let (mut devices, mut awaited_requests) = (BTreeSet::new(), Vec::new());
     let cancellable_requests: Vec<&AwaitedRequest> = record
         .awaited_requests
@@ -193,7 +194,8 @@ fn find_requested_devices(
         .collect();
     if requested_devices.is_empty() {
         let detachable_devices = record.devices.iter();
-        let detachable_devices = detachable_devices.filter(|device| is_removable(device, record));
+        let detachable_devices =
+            detachable_devices.filter(|device| may_detach_device(device, record));
         devices.extend(detachable_devices.map(ContainerDevice::device_ref));
         awaited_requests.clone_from(&cancellable_requests);
     }
@@ -258,13 +260,13 @@ fn find_requested_devices(
 fn is_cancellable(request: &AwaitedRequest, record: &AttachmentRecord) -> bool {
     let mut devices = record.devices.iter();
     let device = devices.find(|device| request.has_device(device));
-    device.is_none_or(|device| is_removable(device, record))
+    device.is_none_or(|device| may_detach_device(device, record))
 }
 
 /// Reports whether `detach` may remove a device. A device that the container got at its start may
 /// not be removed. The exception is an unplugged device, without rules and files in the container,
 /// for which a request still waits.
-fn is_removable(device: &ContainerDevice, record: &AttachmentRecord) -> bool {
+fn may_detach_device(device: &ContainerDevice, record: &AttachmentRecord) -> bool {
     let mut requests = record.awaited_requests.iter();
     device.is_detachable()
         || !record.has_rule_or_file_of(device) && requests.any(|request| request.has_device(device))
@@ -281,7 +283,7 @@ fn find_attached_devices(
     let devices_of_class = record
         .devices
         .iter()
-        .filter(|device| is_removable(device, record) && device.class == grant.class);
+        .filter(|device| may_detach_device(device, record) && device.class == grant.class);
     let (mut matches_by_id, mut matches_by_name) = (Vec::new(), Vec::new());
     for device in devices_of_class {
         if device.device_id.as_str() == name || device.label() == name {
@@ -300,10 +302,14 @@ fn find_attached_devices(
     }
 }
 
-fn not_attached_error(grant: &CdiGrant, name: &str, record: &AttachmentRecord) -> LiveError {
+fn not_attached_error(
+    grant: &CdiGrant,
+    name: &str,
+    record: &AttachmentRecord,
+) -> ContainerChangeError {
     let devices = record.devices.iter();
     let device_names = devices
-        .filter(|device| is_removable(device, record))
+        .filter(|device| may_detach_device(device, record))
         .map(|device| format!("{}={}", device.class, device.label()));
     let requests = record.awaited_requests.iter();
     let requests = requests.filter(|request| request.device_id.is_none());
@@ -321,7 +327,7 @@ fn not_attached_error(grant: &CdiGrant, name: &str, record: &AttachmentRecord) -
         format!("attached are {}", names.join(", "))
     };
     let class = &grant.class;
-    LiveError::NotAttached(format!("{class}={name} is not attached to it; {hint}"))
+    ContainerChangeError::NotAttached(format!("{class}={name} is not attached to it; {hint}"))
 }
 
 /// Returns the ids of the devices that `item` selects on the host now. `item` is one element of a
@@ -329,7 +335,7 @@ fn not_attached_error(grant: &CdiGrant, name: &str, record: &AttachmentRecord) -
 fn find_host_device_ids(
     record: &AttachmentRecord,
     grant: &CdiGrant,
-    item: &Item,
+    item: &DeviceListItem,
     config: &Config,
 ) -> Vec<DeviceId> {
     let Ok(mut bundle) = Bundle::read(&record.bundle_dir) else {

@@ -14,7 +14,7 @@ use nix::errno::Errno;
 
 /// The reason why a running container could not be changed, or was changed only in part.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LiveError {
+pub(crate) enum ContainerChangeError {
     #[error("the container has ended; nothing of it is changed")]
     ContainerEnded,
     #[error(
@@ -92,14 +92,14 @@ pub(crate) enum LiveError {
     Fork(#[source] Errno),
 }
 
-impl From<PlannerError> for LiveError {
+impl From<PlannerError> for ContainerChangeError {
     fn from(error: PlannerError) -> Self {
-        LiveError::Planner(Box::new(error))
+        ContainerChangeError::Planner(Box::new(error))
     }
 }
 
-impl From<ApplyError> for LiveError {
+impl From<ApplyError> for ContainerChangeError {
     fn from(error: ApplyError) -> Self {
-        LiveError::Apply(Box::new(error))
+        ContainerChangeError::Apply(Box::new(error))
     }
 }

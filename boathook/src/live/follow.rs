@@ -31,14 +31,14 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::live::LiveError;
+use crate::live::ContainerChangeError;
 use crate::live::announce::{DeviceChange, announce_devices};
 use crate::live::reconcile::{
     HostSnapshot, copy_with_present_devices, find_removed_devices, replace_devices,
     revoke_stale_rules,
 };
 use rate_limit::RateLimit;
-use restore_rules::{CgroupWatch, ReportedContainers};
+use restore_rules::{CgroupWatch, ContainersWithEvents};
 use state::FollowerState;
 use update_pass::UpdatePass;
 
@@ -48,7 +48,10 @@ const START_RETRY_TIME: Duration = Duration::from_millis(100);
 /// Updates the devices of one container once, as [`Follower`] does for all containers. `attach`
 /// calls this function, because devices may have got other device numbers while `boathook follow`
 /// was not running.
-pub(crate) fn update_container(container: &str, config: &Config) -> Result<(), LiveError> {
+pub(crate) fn update_container(
+    container: &str,
+    config: &Config,
+) -> Result<(), ContainerChangeError> {
     let records = record_files::read_records(&config.host_root);
     let Some(record) = records.iter().find(|record| record.id == container) else {
         return Ok(());
@@ -80,7 +83,7 @@ pub(crate) struct Follower<'c> {
     restore_error: Option<String>,
     /// The containers that inotify reported, but whose rules could not be restored because of
     /// `restore_error`.
-    pending_containers: ReportedContainers,
+    pending_containers: ContainersWithEvents,
     /// The error of the last pass, if no container could be updated in it.
     pass_error: Option<String>,
     /// Limits how often the events of devices start a pass, because somebody may plug a device in
@@ -108,14 +111,14 @@ impl<'c> Follower<'c> {
         retry_seconds: NonZeroU32,
         device_events: UeventReceiver,
         config: &'c Config,
-    ) -> Result<Self, LiveError> {
+    ) -> Result<Self, ContainerChangeError> {
         Ok(Follower {
             config,
             device_events,
-            cgroup_events: CgroupWatch::open().map_err(LiveError::CgroupWatch)?,
+            cgroup_events: CgroupWatch::open().map_err(ContainerChangeError::CgroupWatch)?,
             container_errors: BTreeMap::new(),
             restore_error: None,
-            pending_containers: ReportedContainers::default(),
+            pending_containers: ContainersWithEvents::default(),
             pass_error: None,
             device_event_rate_limit: RateLimit::new(),
             cgroup_event_rate_limit: RateLimit::new(),
@@ -130,7 +133,7 @@ impl<'c> Follower<'c> {
 
     /// Updates all containers once, without waiting for an event.
     pub(crate) fn update_all_containers(&mut self) {
-        self.restore_rules(ReportedContainers::default());
+        self.restore_rules(ContainersWithEvents::default());
         self.update_changed_containers();
     }
 
@@ -149,30 +152,31 @@ impl<'c> Follower<'c> {
             self.update_changed_containers();
         }
         if self.cgroup_event_rate_limit.compute_wait_time().is_none() {
-            let mut reported_containers = self.cgroup_events.read_events()?;
+            let mut containers_with_events = self.cgroup_events.read_events()?;
             // A new container may wait for a device that arrived before the container's record was
             // written. No later event reports this device, so the containers are updated now.
-            if self.has_awaited_requests(&reported_containers) {
+            if self.has_awaited_requests(&containers_with_events) {
                 self.update_changed_containers();
             }
             if is_pass_due {
                 let failed_ids = self.container_errors.keys().cloned();
-                reported_containers.updated_ids.extend(failed_ids);
-                reported_containers.extend(mem::take(&mut self.pending_containers));
+                containers_with_events.updated_ids.extend(failed_ids);
+                containers_with_events.extend(mem::take(&mut self.pending_containers));
             }
-            self.restore_rules(reported_containers);
+            self.restore_rules(containers_with_events);
         }
         Ok(())
     }
 
-    fn has_awaited_requests(&self, reported_containers: &ReportedContainers) -> bool {
-        if reported_containers.new_ids.is_empty() {
+    fn has_awaited_requests(&self, containers_with_events: &ContainersWithEvents) -> bool {
+        if containers_with_events.new_ids.is_empty() {
             return false;
         }
         let records = record_files::read_records(&self.config.host_root);
         let mut records = records.iter();
         records.any(|record| {
-            !record.awaited_requests.is_empty() && reported_containers.new_ids.contains(&record.id)
+            !record.awaited_requests.is_empty()
+                && containers_with_events.new_ids.contains(&record.id)
         })
     }
 
@@ -218,7 +222,7 @@ impl<'c> Follower<'c> {
             return;
         }
         if self.hanging_child.as_ref().is_some_and(Child::exists) {
-            self.revoke_stale_rules_of_all(record_count);
+            self.revoke_all_stale_rules(record_count);
             self.next_pass_time = Some(self.compute_retry_time());
             return;
         }
@@ -246,7 +250,7 @@ impl<'c> Follower<'c> {
                 let may_revoke = self.device_event_rate_limit.compute_wait_time().is_none();
                 if may_revoke && self.device_events.receive_pending().unwrap_or_default() {
                     self.device_event_rate_limit.count_run();
-                    self.revoke_stale_rules_of_all(record_count);
+                    self.revoke_all_stale_rules(record_count);
                     has_new_events = true;
                 }
             };
@@ -261,7 +265,7 @@ impl<'c> Follower<'c> {
                 None
             }
             Ok(None) => Some("the look at them did not end in time".to_owned()),
-            Err(errno) => Some(log::format_error_chain(&LiveError::Fork(errno))),
+            Err(errno) => Some(log::format_error_chain(&ContainerChangeError::Fork(errno))),
         };
         if let Some(message) = message.as_ref().filter(|_| message != self.pass_error) {
             log::warning(&format!(
@@ -287,7 +291,7 @@ impl<'c> Follower<'c> {
 
     /// Revokes the rules for devices that the host does not have, in all containers. Ignores
     /// errors, because the next pass reports them.
-    fn revoke_stale_rules_of_all(&self, container_count: usize) {
+    fn revoke_all_stale_rules(&self, container_count: usize) {
         let config = self.config;
         let child = sys::process::start_child(compute_time_limit(container_count), || {
             let deadline = Deadline::start(deadline::DEADLINE_SECONDS);
@@ -323,10 +327,10 @@ impl<'c> Follower<'c> {
 
     /// Restores the rules that the reported containers have lost. Begins to watch the new
     /// containers.
-    fn restore_rules(&mut self, mut reported_containers: ReportedContainers) {
-        let error = self.try_restore_rules(&mut reported_containers).err();
+    fn restore_rules(&mut self, mut containers_with_events: ContainersWithEvents) {
+        let error = self.try_restore_rules(&mut containers_with_events).err();
         if error.is_some() {
-            self.pending_containers.extend(reported_containers);
+            self.pending_containers.extend(containers_with_events);
         }
         let message = error.map(|error| log::format_error_chain(&error));
         if let Some(message) = message.as_ref().filter(|_| message != self.restore_error) {
@@ -344,34 +348,36 @@ impl<'c> Follower<'c> {
     /// Returns only errors that concern all containers.
     fn try_restore_rules(
         &mut self,
-        reported_containers: &mut ReportedContainers,
-    ) -> Result<(), LiveError> {
+        containers_with_events: &mut ContainersWithEvents,
+    ) -> Result<(), ContainerChangeError> {
         if self.cgroup_events.watch_records(&self.config.host_root)? {
             let records = record_files::read_records(&self.config.host_root).into_iter();
-            reported_containers
+            containers_with_events
                 .new_ids
                 .extend(records.map(|record| record.id));
         }
-        if reported_containers.new_ids.is_empty() && reported_containers.updated_ids.is_empty() {
+        if containers_with_events.new_ids.is_empty()
+            && containers_with_events.updated_ids.is_empty()
+        {
             return Ok(());
         }
         self.cgroup_event_rate_limit.count_run();
         let mut watch_result = Ok(());
-        if !reported_containers.new_ids.is_empty() {
+        if !containers_with_events.new_ids.is_empty() {
             let find_directories = || {
-                restore_rules::find_cgroup_directories(&reported_containers.new_ids, self.config)
+                restore_rules::find_cgroup_directories(&containers_with_events.new_ids, self.config)
             };
             for (id, directories) in
-                run_in_child(reported_containers.new_ids.len(), find_directories)?
+                run_in_child(containers_with_events.new_ids.len(), find_directories)?
             {
                 watch_result =
                     watch_result.and(self.cgroup_events.watch_cgroups(&id, &directories));
-                reported_containers.updated_ids.insert(id);
+                containers_with_events.updated_ids.insert(id);
             }
         }
         let restore =
-            || restore_rules::restore_rules(&reported_containers.updated_ids, self.config);
-        let container_errors = run_in_child(reported_containers.updated_ids.len(), restore)?;
+            || restore_rules::restore_rules(&containers_with_events.updated_ids, self.config);
+        let container_errors = run_in_child(containers_with_events.updated_ids.len(), restore)?;
         for (id, error) in &container_errors {
             if self.container_errors.get(id) != Some(error) {
                 log::warning(&format!("container {id}: {error}"));
@@ -379,7 +385,7 @@ impl<'c> Follower<'c> {
         }
         let events = &self.cgroup_events;
         self.container_errors.retain(|id, _| {
-            !reported_containers.updated_ids.contains(id) && events.is_container_watched(id)
+            !containers_with_events.updated_ids.contains(id) && events.is_container_watched(id)
         });
         self.container_errors.extend(container_errors);
         watch_result
@@ -391,15 +397,15 @@ impl<'c> Follower<'c> {
 fn run_in_child<T>(
     container_count: usize,
     work: impl FnOnce() -> BTreeMap<String, T>,
-) -> Result<BTreeMap<String, T>, LiveError>
+) -> Result<BTreeMap<String, T>, ContainerChangeError>
 where
     T: Serialize + DeserializeOwned,
 {
     let work = || serde_json::to_string(&work()).unwrap_or_default();
     let answer = sys::process::run_in_child(compute_time_limit(container_count), work)
-        .map_err(LiveError::Fork)?;
+        .map_err(ContainerChangeError::Fork)?;
     let results = answer.and_then(|text| serde_json::from_str(&text).ok());
-    results.ok_or(LiveError::Timeout)
+    results.ok_or(ContainerChangeError::Timeout)
 }
 
 /// Returns the time limit of a child process that handles `container_count` containers. Each of

@@ -13,7 +13,7 @@ use hook::sys::deadline::Stage;
 use injection_plan::plan::{Action, InjectionPlan, StepOwner};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 
-use crate::live::LiveError;
+use crate::live::ContainerChangeError;
 use crate::live::container::{ContainerLocation, LockedContainer};
 use crate::live::reconcile::{ContainerChange, is_in_injected_dir};
 
@@ -25,13 +25,16 @@ pub(crate) struct PlannedRefresh {
     /// the tmpfs of injected files is outdated, the plan contains all steps of this tmpfs.
     pub plan: InjectionPlan,
     /// The devices and the classes with which the container was started.
-    start_owners: BTreeSet<StepOwner>,
+    initial_owners: BTreeSet<StepOwner>,
 }
 
 impl PlannedRefresh {
     /// Plans which files of the container are replaced, because the host has other files now.
     /// Nothing is changed yet.
-    pub(crate) fn plan(location: &ContainerLocation, config: &Config) -> Result<Self, LiveError> {
+    pub(crate) fn plan(
+        location: &ContainerLocation,
+        config: &Config,
+    ) -> Result<Self, ContainerChangeError> {
         let mut locked_container = LockedContainer::open(location, config)?;
         Stage::Planning.begin();
         let bundle = &mut locked_container.container.bundle;
@@ -39,16 +42,16 @@ impl PlannedRefresh {
         let mut plan =
             planner::plan_container_injection(bundle, &Caller::RunningContainerChange, config)?;
         let open_file = |path: &Path| match locked_container.container.namespace.open_file(path) {
-            Err(error) if error.is_below_file() => Ok(None),
+            Err(error) if error.has_non_directory_component() => Ok(None),
             result => result.map_err(|error| hook::log::format_error_chain(&error)),
         };
         let is_outdated = |action: &Action| {
             apply::is_outdated(action, &config.host_root, &open_file) == Some(true)
         };
         let is_missing = |action: &Action| {
-            let missing_file =
-                apply::find_missing_file(action, &open_file).map_err(LiveError::Inspection)?;
-            Ok::<bool, LiveError>(missing_file.is_some())
+            let missing_file = apply::find_missing_file(action, &open_file)
+                .map_err(ContainerChangeError::Inspection)?;
+            Ok::<bool, ContainerChangeError>(missing_file.is_some())
         };
         // The path of a directory may contain the driver's version. So a missing directory is
         // treated as outdated.
@@ -68,7 +71,7 @@ impl PlannedRefresh {
             match &step.action {
                 action if is_in_injected_dir(action) => replaces_injected_files,
                 Action::Directory(mount)
-                    if is_replaced && is_missing_on_read_only(&mount.path, &open_file) =>
+                    if is_replaced && is_missing_in_read_only_fs(&mount.path, &open_file) =>
                 {
                     read_only_paths.push(mount.path.display().to_string());
                     false
@@ -83,17 +86,17 @@ impl PlannedRefresh {
                 read_only_paths.join(", ")
             ));
         }
-        let mut start_owners = BTreeSet::new();
+        let mut initial_owners = BTreeSet::new();
         for grant in plan
             .grants
             .iter()
             .filter(|grant| !grant.grant_origin.is_user())
         {
-            start_owners.extend(grant.device_refs().map(StepOwner::Device));
-            start_owners.insert(StepOwner::Class(grant.class.clone()));
+            initial_owners.extend(grant.device_refs().map(StepOwner::Device));
+            initial_owners.insert(StepOwner::Class(grant.class.clone()));
         }
         Ok(PlannedRefresh {
-            start_owners,
+            initial_owners,
             locked_container,
             plan,
         })
@@ -102,7 +105,7 @@ impl PlannedRefresh {
 
 /// Reports whether `path` does not exist in the container and cannot be created there. It cannot be
 /// created if the nearest existing parent directory is on a read-only file system.
-fn is_missing_on_read_only(path: &Path, open_file: FileOpener<'_>) -> bool {
+fn is_missing_in_read_only_fs(path: &Path, open_file: FileOpener<'_>) -> bool {
     if !matches!(open_file(path), Ok(None)) {
         return false;
     }
@@ -116,16 +119,16 @@ fn is_missing_on_read_only(path: &Path, open_file: FileOpener<'_>) -> bool {
 pub(crate) fn refresh(
     planned_refresh: PlannedRefresh,
     config: &Config,
-) -> Result<Vec<String>, LiveError> {
+) -> Result<Vec<String>, ContainerChangeError> {
     let PlannedRefresh {
         locked_container,
         plan,
-        start_owners,
+        initial_owners,
     } = planned_refresh;
     if plan.steps.is_empty() {
         return Ok(Vec::new());
     }
-    let empty_record = locked_container.record.without_content();
+    let empty_record = locked_container.record.without_attachments();
     let change = ContainerChange {
         stale_content: &empty_record,
         preserved_rules: &[],
@@ -133,7 +136,7 @@ pub(crate) fn refresh(
         final_rules: &[],
         final_steps: &plan.steps,
         devices: Vec::new(),
-        permanent_step_owners: &start_owners,
+        permanent_step_owners: &initial_owners,
     };
     locked_container.apply_change(change, config)
 }

@@ -9,9 +9,9 @@ use daemon::http_server::{
 };
 
 use super::config::Config;
+use super::extender_api::{ExtenderRequest, HostPriority, RefusedNodes, build_filter_answer};
 use super::metrics::Metrics;
 use super::view::{ClusterView, PodRequest};
-use super::wire::{Arguments, HostPriority, RefusedNodes, build_filter_answer};
 
 /// The maximum length of a request's body, in bytes. It is enough for the whole node objects of
 /// 5,000 nodes, the largest cluster that Kubernetes supports.
@@ -114,7 +114,7 @@ impl Extender {
     /// pod. Until all nodes and pods have been listed, all candidates pass, so that the extender
     /// does not delay pods when it starts.
     pub fn filter(&self, body: &[u8]) -> serde_json::Result<Vec<u8>> {
-        let Arguments { pod, mut nodes } = Arguments::parse(body)?;
+        let ExtenderRequest { pod, mut nodes } = ExtenderRequest::parse(body)?;
         let mut refused_nodes = RefusedNodes::new();
         let view = self.view();
         // A pod with an invalid quantity passes on every node. The kubelet refuses such a pod with
@@ -140,7 +140,7 @@ impl Extender {
     /// all nodes and pods have been listed, or if the pod requests none of the configured
     /// resources.
     pub fn prioritize(&self, body: &[u8]) -> serde_json::Result<Vec<u8>> {
-        let Arguments { pod, nodes } = Arguments::parse(body)?;
+        let ExtenderRequest { pod, nodes } = ExtenderRequest::parse(body)?;
         let request = PodRequest::from_pod(&pod, &self.config).unwrap_or_default();
         let view = self.view();
         let can_score = view.is_complete() && !request.is_empty();

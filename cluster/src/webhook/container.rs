@@ -141,7 +141,7 @@ impl PodContainer<'_> {
         let mut operations = Vec::new();
         let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
         for (key, (mapping, units)) in &fpga_request.mapped_resources {
-            if quantities.0.contains_key(&to_text(key)) {
+            if quantities.0.contains_key(&to_json_string(key)) {
                 operations.push(PatchOperation::Remove(RemoveOperation {
                     path: build_pointer(key),
                 }));
@@ -150,7 +150,7 @@ impl PodContainer<'_> {
             }
         }
         for (resource, sum) in sums {
-            let existing_value = quantities.0.get(&to_text(resource));
+            let existing_value = quantities.0.get(&to_json_string(resource));
             let name = resource.trim_start_matches(RESOURCE_PREFIX);
             let existing_units = existing_value.map_or(Ok(0), |value| parse_units(name, value))?;
             operations.push(PatchOperation::Add(AddOperation {
@@ -208,7 +208,7 @@ impl PodContainer<'_> {
     }
 }
 
-fn to_text(name: &str) -> JsonString<'_> {
+fn to_json_string(name: &str) -> JsonString<'_> {
     JsonString(name.into())
 }
 

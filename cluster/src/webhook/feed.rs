@@ -12,7 +12,7 @@ use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use super::api::{AcceleratorFunction, FpgaRegion};
-use super::mappings::{Kind, Object};
+use super::mappings::{MappingKind, MappingObject};
 use super::review::Reviewer;
 use crate::watch;
 
@@ -20,28 +20,28 @@ use crate::watch;
 pub trait MappedObject:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
 {
-    const KIND: Kind;
+    const KIND: MappingKind;
     /// The plural name of the kind, as it appears in URLs and log messages.
     const PLURAL_NAME: &'static str;
     /// Returns the object without its metadata, as the mappings store it.
-    fn to_object(&self) -> Object;
+    fn to_object(&self) -> MappingObject;
 }
 
 impl MappedObject for AcceleratorFunction {
-    const KIND: Kind = Kind::Function;
+    const KIND: MappingKind = MappingKind::Function;
     const PLURAL_NAME: &'static str = "acceleratorfunctions";
 
-    fn to_object(&self) -> Object {
-        Object::Function(self.spec.clone())
+    fn to_object(&self) -> MappingObject {
+        MappingObject::Function(self.spec.clone())
     }
 }
 
 impl MappedObject for FpgaRegion {
-    const KIND: Kind = Kind::Region;
+    const KIND: MappingKind = MappingKind::Region;
     const PLURAL_NAME: &'static str = "fpgaregions";
 
-    fn to_object(&self) -> Object {
-        Object::Region(self.spec.clone())
+    fn to_object(&self) -> MappingObject {
+        MappingObject::Region(self.spec.clone())
     }
 }
 

@@ -33,26 +33,26 @@ pub struct Program {
 /// The objects of one namespace that define friendly names. The key is the name of an object. Two
 /// objects may have the same name if they are of different kinds.
 #[derive(Debug, Clone, Default)]
-pub struct Namespace(BTreeMap<String, Vec<Object>>);
+pub struct Namespace(BTreeMap<String, Vec<MappingObject>>);
 
 /// An object of the API server that defines a friendly name for an FPGA resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Object {
+pub enum MappingObject {
     Function(AcceleratorFunctionSpec),
     Region(FpgaRegionSpec),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum MappingKind {
     Function,
     Region,
 }
 
-impl Object {
-    fn kind(&self) -> Kind {
+impl MappingObject {
+    fn kind(&self) -> MappingKind {
         match self {
-            Object::Function(_) => Kind::Function,
-            Object::Region(_) => Kind::Region,
+            MappingObject::Function(_) => MappingKind::Function,
+            MappingObject::Region(_) => MappingKind::Region,
         }
     }
 }
@@ -68,8 +68,8 @@ impl Namespace {
     pub fn find_mapping(&self, name: &str) -> anyhow::Result<Mapping> {
         match self.0.get(name).map_or(&[][..], Vec::as_slice) {
             [] => bail!("no such resource: \"{}\"", excerpt(name)),
-            [Object::Function(spec)] => map_function(name, spec),
-            [Object::Region(FpgaRegionSpec { interface_id })] => {
+            [MappingObject::Function(spec)] => map_function(name, spec),
+            [MappingObject::Region(FpgaRegionSpec { interface_id })] => {
                 ensure!(is_id(interface_id, 32), describe_bad_id(name));
                 Ok(Mapping {
                     resource: names::build_development_resource_name(interface_id),
@@ -122,7 +122,7 @@ fn describe_bad_id(name: &str) -> String {
 pub struct Mappings {
     namespaces: BTreeMap<String, Namespace>,
     /// The kinds of which the list of all objects has been read at least once.
-    listed_kinds: BTreeSet<Kind>,
+    listed_kinds: BTreeSet<MappingKind>,
 }
 
 impl Mappings {
@@ -144,7 +144,7 @@ impl Mappings {
 
     /// Adds an object, or replaces the object of the same kind and name. If pods cannot use the
     /// name of this object, returns the reason for the log. Otherwise returns `None`.
-    pub fn set(&mut self, namespace: &str, name: &str, object: Object) -> Option<String> {
+    pub fn set(&mut self, namespace: &str, name: &str, object: MappingObject) -> Option<String> {
         let names = self.namespaces.entry(namespace.to_owned()).or_default();
         let objects = names.0.entry(name.to_owned()).or_default();
         objects.retain(|other| other.kind() != object.kind());
@@ -161,7 +161,7 @@ impl Mappings {
             .map(|error| error.to_string())
     }
 
-    pub fn remove(&mut self, namespace: &str, name: &str, kind: Kind) {
+    pub fn remove(&mut self, namespace: &str, name: &str, kind: MappingKind) {
         self.retain(|other_namespace, other_name, object| {
             (other_namespace, other_name, object.kind()) != (namespace, name, kind)
         });
@@ -169,14 +169,14 @@ impl Mappings {
 
     /// Removes each object of a kind that `listed_keys` does not contain. This is the complete list
     /// from the API server, as namespaces and names. Also marks the kind as listed.
-    pub fn retain_listed(&mut self, kind: Kind, listed_keys: &BTreeSet<(String, String)>) {
+    pub fn retain_listed(&mut self, kind: MappingKind, listed_keys: &BTreeSet<(String, String)>) {
         self.retain(|namespace, name, object| {
             object.kind() != kind || listed_keys.contains(&(namespace.to_owned(), name.to_owned()))
         });
         self.listed_kinds.insert(kind);
     }
 
-    fn retain(&mut self, should_keep: impl Fn(&str, &str, &Object) -> bool) {
+    fn retain(&mut self, should_keep: impl Fn(&str, &str, &MappingObject) -> bool) {
         self.namespaces.retain(|namespace, names| {
             names.0.retain(|name, objects| {
                 objects.retain(|object| should_keep(namespace, name, object));

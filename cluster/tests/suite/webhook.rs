@@ -10,7 +10,7 @@ mod tls;
 use std::collections::BTreeSet;
 
 use cluster::webhook::api::{AcceleratorFunctionSpec, FpgaRegionSpec};
-use cluster::webhook::mappings::{Kind, Mappings, Namespace, Object};
+use cluster::webhook::mappings::{MappingKind, MappingObject, Mappings, Namespace};
 use cluster::webhook::mutate::{self, Mutation};
 use serde_json::{Map, Value, json};
 
@@ -19,16 +19,16 @@ pub(crate) const DCP12: &str = "69528db6eb31577a8c3668f9faa081f6";
 pub(crate) const NLB0: &str = "d8424dc4a4a3c413f89e433683f9040b";
 pub(crate) const NLB3: &str = "f7df405cbd7acf7222f144b0b93acd18";
 
-pub(crate) fn function(interface: &str, function: &str, mode: &str) -> Object {
-    Object::Function(AcceleratorFunctionSpec {
+pub(crate) fn function(interface: &str, function: &str, mode: &str) -> MappingObject {
+    MappingObject::Function(AcceleratorFunctionSpec {
         afu_id: function.to_owned(),
         interface_id: interface.to_owned(),
         mode: mode.to_owned(),
     })
 }
 
-pub(crate) fn region(interface: &str) -> Object {
-    Object::Region(FpgaRegionSpec {
+pub(crate) fn region(interface: &str) -> MappingObject {
+    MappingObject::Region(FpgaRegionSpec {
         interface_id: interface.to_owned(),
     })
 }
@@ -53,19 +53,19 @@ pub(crate) fn mappings() -> Mappings {
             function(DCP10, NLB0, "af"),
         ),
     ];
-    let listed = |is_one: fn(&Object) -> bool| -> BTreeSet<(String, String)> {
+    let listed = |is_one: fn(&MappingObject) -> bool| -> BTreeSet<(String, String)> {
         let names = objects.iter().filter(|(_, object)| is_one(object));
-        let key = |(name, _): &(&str, Object)| ("fpga".to_owned(), (*name).to_owned());
+        let key = |(name, _): &(&str, MappingObject)| ("fpga".to_owned(), (*name).to_owned());
         names.map(key).collect()
     };
-    let functions = listed(|object| matches!(object, Object::Function(_)));
-    let regions = listed(|object| matches!(object, Object::Region(_)));
+    let functions = listed(|object| matches!(object, MappingObject::Function(_)));
+    let regions = listed(|object| matches!(object, MappingObject::Region(_)));
     let mut mappings = Mappings::default();
     for (name, object) in objects {
         mappings.set("fpga", name, object);
     }
-    mappings.retain_listed(Kind::Function, &functions);
-    mappings.retain_listed(Kind::Region, &regions);
+    mappings.retain_listed(MappingKind::Function, &functions);
+    mappings.retain_listed(MappingKind::Region, &regions);
     mappings
 }
 

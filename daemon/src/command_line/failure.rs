@@ -37,7 +37,11 @@ pub fn report_failure(program: &str, message: &str, as_json: bool) {
 
 /// Prints the name of the program and a message as one line on stderr. A write error is ignored.
 pub fn print_warning(program: &str, message: &str) {
-    let _ = writeln!(io::stderr(), "{program}: {}", printable::line(message));
+    let _ = writeln!(
+        io::stderr(),
+        "{program}: {}",
+        printable::escape_line(message)
+    );
 }
 
 /// Returns the message of a clap error as one line. The hints after the message are left out.

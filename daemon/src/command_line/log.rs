@@ -3,7 +3,7 @@
 use std::io;
 
 use clap::{Args, ValueEnum};
-use host_files::printable::{OutputFormat, Printable};
+use host_files::printable::{EscapingWriter, OutputFormat};
 use tracing_subscriber::filter::LevelFilter;
 
 /// The options for the level and the format of the log.
@@ -54,7 +54,7 @@ impl LogOptions {
             LogFormat::Json => OutputFormat::Json,
         };
         let log = tracing_subscriber::fmt()
-            .with_writer(move || Printable::new(io::stderr(), form))
+            .with_writer(move || EscapingWriter::new(io::stderr(), form))
             .with_target(false)
             .with_max_level(self.max_level())
             .with_ansi(false);

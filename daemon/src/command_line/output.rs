@@ -3,7 +3,7 @@
 
 use std::io::{self, ErrorKind, Write};
 
-use host_files::printable::{OutputFormat, Printable};
+use host_files::printable::{EscapingWriter, OutputFormat};
 use serde::Serialize;
 
 /// Prints lines on stdout. A closed pipe is not an error: readers such as `head` close the pipe
@@ -20,7 +20,7 @@ pub fn print_json(value: &impl Serialize) -> io::Result<()> {
 }
 
 fn write_escaped(text: &str, form: OutputFormat) -> io::Result<()> {
-    match Printable::new(io::stdout(), form).write_all(text.as_bytes()) {
+    match EscapingWriter::new(io::stdout(), form).write_all(text.as_bytes()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         Err(error) => Err(io::Error::new(
             error.kind(),

@@ -59,8 +59,8 @@ impl HealthPrograms {
         let mut failure_reasons = BTreeSet::new();
         let mut needed_commands: BTreeMap<CommandLine, Vec<HealthCommand>> = BTreeMap::new();
         for device in devices {
-            for reading in &device.readings {
-                let command = match HealthCommand::from_reading(reading, device) {
+            for reading in &device.deferred_checks {
+                let command = match HealthCommand::from_deferred_check(reading, device) {
                     None => continue,
                     Some(Ok(command)) => command,
                     Some(Err(error)) => {

@@ -18,10 +18,10 @@ use device_class::template::Attributes;
 
 use crate::host_inventory::Notifier;
 use crate::host_inventory::classes::UnmountedClasses;
-use crate::host_inventory::facts_programs::PropertyPrograms;
 use crate::host_inventory::health_programs::HealthPrograms;
 use crate::host_inventory::host_files;
 use crate::host_inventory::kernel_log::KernelLog;
+use crate::host_inventory::property_programs::PropertyPrograms;
 use crate::host_inventory::response_check::ResponseCheck;
 
 /// The devices of all classes that one scan found on the host.
@@ -94,7 +94,7 @@ struct ClassScanState {
     /// that the last scan found are in the list.
     log_rules: Vec<(DeviceId, DeferredRule)>,
     health_programs: HealthPrograms,
-    facts_programs: PropertyPrograms,
+    property_programs: PropertyPrograms,
 }
 
 /// The approximate maximum number of log records that are kept for the next scan. Further records
@@ -185,8 +185,8 @@ impl ClassScanState {
     }
 }
 
-/// Scans the host for the devices of all classes. `memory` has the state of earlier scans, and is
-/// updated. `now` is the time of this scan.
+/// Scans the host for the devices of all classes. `scan_state` has the state of earlier scans, and
+/// is updated. `now` is the time of this scan.
 ///
 /// If devices of two classes have the same resource name, the first class gets it, because the
 /// resource determines which variable the plugin sets. If two classes have the same request
@@ -195,14 +195,14 @@ impl ClassScanState {
 pub fn scan_host<'a>(
     classes: &'a [DeviceClass],
     host: &dyn HostView,
-    memory: &mut ScanState,
+    scan_state: &mut ScanState,
     now: Instant,
 ) -> HostScan<'a> {
-    memory
+    scan_state
         .classes
         .retain(|name, _| classes.iter().any(|class| class.name == *name));
-    for class in memory.classes.values_mut() {
-        class.facts_programs.collect_result(now);
+    for class in scan_state.classes.values_mut() {
+        class.property_programs.collect_result(now);
     }
     let mut scan = HostScan::default();
     let mut response_checks = Vec::new();
@@ -224,21 +224,21 @@ pub fn scan_host<'a>(
             continue;
         }
         let mut inventory = discover::scan_devices(class, host);
-        if let Some(message) = memory.unmounted_classes.get(&class.name) {
+        if let Some(message) = scan_state.unmounted_classes.get(&class.name) {
             if has_hardware(&inventory) {
                 report(message.clone());
             }
             continue;
         }
-        let class_memory = memory.classes.entry(class.name.clone()).or_default();
-        let notifier = memory.notifier.as_ref();
+        let class_state = scan_state.classes.entry(class.name.clone()).or_default();
+        let notifier = scan_state.notifier.as_ref();
         let mut withheld_devices = BTreeSet::new();
-        if let Some(host_root) = &memory.host_root {
-            let programs = &mut class_memory.facts_programs;
+        if let Some(host_root) = &scan_state.host_root {
+            let programs = &mut class_state.property_programs;
             withheld_devices = programs.start_if_due(class, &inventory, host_root, now, notifier);
             // The host is opened again: the programs may have changed its files, and an open
             // `RealHost` does not notice this.
-            if memory.waits_for_driver_properties
+            if scan_state.waits_for_driver_properties
                 && programs.wait_for_run(now)
                 && let Ok(host) = RealHost::open(host_root)
             {
@@ -249,11 +249,11 @@ pub fn scan_host<'a>(
             warnings.extend(faults.map(|line| format!("{}: {line}", class.name)));
         }
         let mut log_records = Vec::new();
-        if let Some(host_root) = &memory.host_root
+        if let Some(host_root) = &scan_state.host_root
             && class.spec.reads_kernel_log()
             && !inventory.devices.is_empty()
         {
-            log_records = class_memory
+            log_records = class_state
                 .read_new_records(host_root)
                 .unwrap_or_else(|error| {
                     classes_without_log.insert(class.name.clone());
@@ -268,11 +268,11 @@ pub fn scan_host<'a>(
         }
         response_checks.extend(ResponseCheck::from_devices(class, &inventory, host));
         let log_rules = inventory.devices.iter().flat_map(|device| {
-            let rules = device.readings.iter().map(|reading| &reading.rule);
+            let rules = device.deferred_checks.iter().map(|reading| &reading.rule);
             let log_rules = rules.filter(|rule| matches!(rule, DeferredRule::NoLoggedFault { .. }));
             log_rules.map(|rule| (device.id.clone(), rule.clone()))
         });
-        class_memory.log_rules = log_rules.collect();
+        class_state.log_rules = log_rules.collect();
         let devices = &mut inventory.devices;
         // The health of partitioned devices is determined as well, because a partition that does
         // not exist yet has the health of its device.
@@ -281,17 +281,17 @@ pub fn scan_host<'a>(
             .iter_mut()
             .chain(&mut inventory.parts_only_devices);
         let all_devices = devices.iter_mut().chain(partitioned_devices);
-        class_memory
+        class_state
             .health_history
             .update_health_with_log(all_devices, now, &log_records);
         if !withheld_devices.is_empty() {
             // The log records are kept for the next scan. That scan may give a withheld device
             // another name. It is then a new device, and any of the records may concern it.
             log_records.drain(..log_records.len().saturating_sub(MAX_PENDING_RECORDS));
-            class_memory.pending_records = log_records;
+            class_state.pending_records = log_records;
         }
-        if let Some(host_root) = &memory.host_root {
-            let programs = &mut class_memory.health_programs;
+        if let Some(host_root) = &scan_state.host_root {
+            let programs = &mut class_state.health_programs;
             let faults = programs.update_health(devices, host_root, now, notifier);
             warnings.extend(
                 faults
@@ -354,7 +354,7 @@ pub fn scan_host<'a>(
             control_nodes: control_nodes.unwrap_or_default(),
         });
     }
-    memory.response_checks = Arc::new(response_checks);
+    scan_state.response_checks = Arc::new(response_checks);
     scan
 }
 
@@ -410,13 +410,13 @@ mod tests {
             );
             let name = "x".to_owned().try_into().unwrap();
             let class = [DeviceClass::parse(name, "x.toml".as_ref(), &text).unwrap()];
-            let (mut memory, start) = (ScanState::new(), Instant::now());
+            let (mut scan_state, start) = (ScanState::new(), Instant::now());
             for (seconds, healthy) in [(0, true), (31, false)] {
                 let mut host = RecordedHost::default();
                 host.add_file("/sys/x/beat", "7");
                 host.add_file("/sys/x/p/beat", seconds.to_string());
                 let now = start + Duration::from_secs(seconds);
-                let scan = scan_host(&class, &host, &mut memory, now);
+                let scan = scan_host(&class, &host, &mut scan_state, now);
                 let found = &scan.classes[0].inventory;
                 assert!(found.devices[0].health.is_healthy(), "{:?}", found.devices);
                 let whole = found
@@ -436,7 +436,7 @@ mod tests {
                     device = { id = 'x', health = [{ file = 'beat', changes_within = 30 }] }\n";
         let name = "x".to_owned().try_into().unwrap();
         let class = [DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap()];
-        let (mut memory, start) = (ScanState::new(), Instant::now());
+        let (mut scan_state, start) = (ScanState::new(), Instant::now());
         for (seconds, beat, healthy) in [
             (0, "7", true),
             (30, "7", true),
@@ -446,7 +446,7 @@ mod tests {
             let mut host = RecordedHost::default();
             host.add_file("/sys/x/beat", beat);
             let now = start + Duration::from_secs(seconds);
-            let scan = scan_host(&class, &host, &mut memory, now);
+            let scan = scan_host(&class, &host, &mut scan_state, now);
             let device = &scan.classes[0].inventory.devices[0];
             assert_eq!(device.health.is_healthy(), healthy, "{seconds}");
         }

@@ -58,7 +58,7 @@ pub struct ScanOutcome<T> {
 pub struct HostWatcher {
     config: Config,
     server: Server,
-    memory: ScanState,
+    scan_state: ScanState,
     classes: Arc<Vec<DeviceClass>>,
     class_files: Vec<ClassSource>,
     /// Whether no class file could be read when the class files were last loaded.
@@ -105,7 +105,7 @@ impl HostWatcher {
     pub fn new(config: Config, server: Server) -> Self {
         let (program_notifier, program_notifications) = Notifier::new();
         let mut watcher = HostWatcher {
-            memory: ScanState::for_host(&config.host_root),
+            scan_state: ScanState::for_host(&config.host_root),
             program_notifier,
             program_notifications,
             config,
@@ -177,14 +177,14 @@ impl HostWatcher {
             ));
             change_watcher.watched_directories = watched_directories;
         }
-        let due_time = self.memory.next_due_time();
+        let due_time = self.scan_state.next_due_time();
         let delay = due_time.map(|due_time| due_time.saturating_duration_since(Instant::now()));
         let period = delay.map_or(period, |delay| period.min(delay));
-        let (memory, host_root) = (&mut self.memory, &self.config.host_root);
+        let (scan_state, host_root) = (&mut self.scan_state, &self.config.host_root);
         let poll_thread = &mut self.poll_thread;
         let task = tokio::select! {
             () = tokio::time::sleep(period) => DueWork::Scan,
-            () = wait_for_health_change(memory, host_root, poll_thread) => DueWork::Scan,
+            () = wait_for_health_change(scan_state, host_root, poll_thread) => DueWork::Scan,
             () = change_watcher.device_notifications.wait() => DueWork::Scan,
             () = self.program_notifications.wait() => DueWork::Scan,
             () = change_watcher.class_file_notifications.wait() => DueWork::LoadClasses,
@@ -295,18 +295,19 @@ impl HostWatcher {
     ) -> Option<T> {
         let classes = Arc::clone(&self.classes);
         let host_root = self.config.host_root.clone();
-        let mut memory = std::mem::replace(&mut self.memory, ScanState::for_host(&host_root));
-        memory.unmounted_classes = Arc::clone(&self.unmounted_classes);
-        memory.notifier = Some(self.program_notifier.clone());
+        let mut scan_state =
+            std::mem::replace(&mut self.scan_state, ScanState::for_host(&host_root));
+        scan_state.unmounted_classes = Arc::clone(&self.unmounted_classes);
+        scan_state.notifier = Some(self.program_notifier.clone());
         // The DRA driver holds the locks of divisible devices only during a scan. A program that
         // ended after the scan could overwrite facts that change when a partition is created.
-        memory.waits_for_driver_properties = self.server == Server::Dra;
+        scan_state.waits_for_driver_properties = self.server == Server::Dra;
         let span = Span::current();
         let scan_thread = tokio::task::spawn_blocking(move || {
             let _span = span.entered();
             let scan_result = match RealHost::open(&host_root) {
                 Ok(host) => {
-                    let scan = scan_host(&classes, &host, &mut memory, Instant::now());
+                    let scan = scan_host(&classes, &host, &mut scan_state, Instant::now());
                     let errors = scan.class_errors.iter();
                     let errors: Vec<String> = errors.map(|error| error.message.clone()).collect();
                     Ok((convert(scan), errors))
@@ -316,16 +317,16 @@ impl HostWatcher {
                     host_root.display()
                 )),
             };
-            (scan_result, memory)
+            (scan_result, scan_state)
         });
-        let (scan_result, memory) = match wait_for_scan(scan_thread).await {
+        let (scan_result, scan_state) = match wait_for_scan(scan_thread).await {
             Ok(result_and_memory) => result_and_memory,
             Err(error) => {
                 tracing::error!("device scan failed, keeping previous results: {error}");
                 return None;
             }
         };
-        self.memory = memory;
+        self.scan_state = scan_state;
         let (value, warnings) = match scan_result {
             Ok(((value, warnings), errors)) => {
                 self.scan_errors
@@ -343,17 +344,17 @@ impl HostWatcher {
 /// Waits until a device stops answering, until it answers again, or until a new record of the
 /// kernel's log concerns a device.
 async fn wait_for_health_change(
-    memory: &mut ScanState,
+    scan_state: &mut ScanState,
     host_root: &Path,
     poll_thread: &mut Option<JoinHandle<bool>>,
 ) {
-    let checks = memory.response_checks();
-    if checks.is_empty() && !memory.reads_kernel_log() {
+    let checks = scan_state.response_checks();
+    if checks.is_empty() && !scan_state.reads_kernel_log() {
         std::future::pending::<()>().await;
     }
     loop {
         tokio::time::sleep(POLL_INTERVAL).await;
-        if memory.poll_kernel_log() {
+        if scan_state.poll_kernel_log() {
             return;
         }
         if checks.is_empty() {

@@ -15,7 +15,7 @@ use crate::template::{Template, TemplateError};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, try_from = "RawAttributeSource")]
 pub struct AttributeSource {
-    pub origin: Origin,
+    pub origin: AttributeOrigin,
     /// Maps a value that was read to the value of the attribute, such as `0x1d` to `x1`. A value
     /// that is not a key of this map is kept.
     pub replacements: BTreeMap<String, String>,
@@ -28,11 +28,11 @@ pub struct AttributeSource {
 
 /// The source of an attribute's value: a text, a symbolic link, or the path that a pattern matches.
 #[derive(Debug, Clone)]
-pub enum Origin {
+pub enum AttributeOrigin {
     /// A text: the content of a file, or a text that is composed of other attributes.
     Text {
         name: AttributeName,
-        text: Text,
+        text: TextSource,
         /// The regular expression that selects the value: its first group, or the whole match if it
         /// has no group. Without an expression, the value is the trimmed first line of the text.
         regex: Option<RegexPattern>,
@@ -62,7 +62,7 @@ pub enum Origin {
 }
 
 #[derive(Debug, Clone)]
-pub enum Text {
+pub enum TextSource {
     File {
         /// The path of the file: absolute, or relative to the path that the entry of `[[discover]]`
         /// matched.
@@ -129,12 +129,14 @@ pub struct ExpectedContent {
 impl AttributeSource {
     pub fn names(&self) -> impl Iterator<Item = &AttributeName> {
         let (name, captures) = match &self.origin {
-            Origin::Text { name, .. } | Origin::Link { name, .. } => (Some(name), None),
-            Origin::Path {
+            AttributeOrigin::Text { name, .. } | AttributeOrigin::Link { name, .. } => {
+                (Some(name), None)
+            }
+            AttributeOrigin::Path {
                 count_name: Some(name),
                 ..
             } => (Some(name), None),
-            Origin::Path { pattern, .. } => (None, Some(pattern.captures())),
+            AttributeOrigin::Path { pattern, .. } => (None, Some(pattern.captures())),
         };
         name.into_iter().chain(captures.into_iter().flatten())
     }
@@ -145,7 +147,7 @@ impl AttributeSource {
     pub(crate) fn sets_attribute(&self, attribute: &AttributeName, is_known: bool) -> bool {
         let has_captures = matches!(
             self.origin,
-            Origin::Path {
+            AttributeOrigin::Path {
                 count_name: None,
                 ..
             }
@@ -157,15 +159,15 @@ impl AttributeSource {
     /// must have been read before.
     pub(crate) fn templates(&self) -> impl Iterator<Item = &Template> {
         let (templates, key): (&[Template], _) = match &self.origin {
-            Origin::Text { text, .. } => match text {
-                Text::File { file, key } => (std::slice::from_ref(file), key.as_ref()),
-                Text::Value(template)
-                | Text::Formula(template)
-                | Text::RealPath(template)
-                | Text::DriverProperty(template) => (std::slice::from_ref(template), None),
+            AttributeOrigin::Text { text, .. } => match text {
+                TextSource::File { file, key } => (std::slice::from_ref(file), key.as_ref()),
+                TextSource::Value(template)
+                | TextSource::Formula(template)
+                | TextSource::RealPath(template)
+                | TextSource::DriverProperty(template) => (std::slice::from_ref(template), None),
             },
-            Origin::Link { link, .. } => (std::slice::from_ref(link), None),
-            Origin::Path {
+            AttributeOrigin::Link { link, .. } => (std::slice::from_ref(link), None),
+            AttributeOrigin::Path {
                 expected_content,
                 link_target,
                 ..
@@ -254,7 +256,7 @@ impl TryFrom<RawAttributeSource> for AttributeSource {
             None => raw.take_named_origin()?,
         };
         let replacements = match &origin {
-            Origin::Path {
+            AttributeOrigin::Path {
                 count_name: None, ..
             } => BTreeMap::new(),
             _ => std::mem::take(&mut raw.replacements),
@@ -277,7 +279,7 @@ impl TryFrom<RawAttributeSource> for AttributeSource {
 /// Methods that take the keys of one form of attribute out of the table, so that `try_from` can
 /// report each remaining key as an error.
 impl RawAttributeSource {
-    fn take_path_origin(&mut self, pattern: PathPattern) -> Origin {
+    fn take_path_origin(&mut self, pattern: PathPattern) -> AttributeOrigin {
         let value = self.expected_value.take().map(|value| vec![value]);
         let expected_content =
             value
@@ -286,7 +288,7 @@ impl RawAttributeSource {
                     key: self.key.take(),
                     values,
                 });
-        Origin::Path {
+        AttributeOrigin::Path {
             count_name: self.name.take(),
             pattern,
             expected_content,
@@ -294,37 +296,37 @@ impl RawAttributeSource {
         }
     }
 
-    fn take_named_origin(&mut self) -> Result<Origin, String> {
+    fn take_named_origin(&mut self) -> Result<AttributeOrigin, String> {
         let name = self.name.take().ok_or(VALID_FORMS)?;
         let text = if let Some(file) = self.file.take() {
             let key = self.key.take();
-            Text::File { file, key }
+            TextSource::File { file, key }
         } else if let Some(value) = self.value.take() {
-            Text::Value(value)
+            TextSource::Value(value)
         } else if let Some(key) = self.property_key.take() {
             if self.default.is_none() {
                 return Err("an attribute with `fact` has a `default`".into());
             }
-            Text::DriverProperty(key)
+            TextSource::DriverProperty(key)
         } else if let Some(formula) = self.formula.take() {
-            let text = Text::Formula(check_formula(formula)?);
+            let text = TextSource::Formula(check_formula(formula)?);
             let regex = None;
-            return Ok(Origin::Text { name, text, regex });
+            return Ok(AttributeOrigin::Text { name, text, regex });
         } else if let Some(path) = self.real_path.take() {
-            Text::RealPath(path)
+            TextSource::RealPath(path)
         } else {
             let link = self.link.take().ok_or(VALID_FORMS)?;
-            return Ok(Origin::Link { name, link });
+            return Ok(AttributeOrigin::Link { name, link });
         };
         let regex = self.regex.take();
-        Ok(Origin::Text { name, text, regex })
+        Ok(AttributeOrigin::Text { name, text, regex })
     }
 }
 
 /// Returns the formula if its syntax is valid. The number 1 stands for each attribute, because the
 /// syntax does not depend on the values.
 fn check_formula(template: Template) -> Result<Template, String> {
-    let formula = fill_with_ones(&template).map_err(|error| error.to_string())?;
+    let formula = fill_with_sample_values(&template).map_err(|error| error.to_string())?;
     match formula::evaluate(&formula) {
         Err(error @ FormulaError::Syntax) => Err(format!("`{template}` {error}")),
         Ok(_) | Err(FormulaError::Range) => Ok(template),
@@ -333,7 +335,7 @@ fn check_formula(template: Template) -> Result<Template, String> {
 
 /// Fills in a template with the number 1 for every attribute, so that the syntax of the result can
 /// be checked before the values are known.
-pub(super) fn fill_with_ones(template: &Template) -> Result<String, TemplateError> {
+pub(super) fn fill_with_sample_values(template: &Template) -> Result<String, TemplateError> {
     let ones = template
         .attributes()
         .map(|name| (name.clone(), "1".to_owned()));

@@ -12,7 +12,7 @@ use crate::template::Template;
 pub enum Condition {
     Value {
         value: Template,
-        expected: Expectation,
+        expected: ValueConstraint,
     },
     /// At least one path of the host matches the pattern. A capture whose attribute is already
     /// known matches only the known value.
@@ -22,7 +22,7 @@ pub enum Condition {
 
 /// The values of which a text must have one, or the values of which it must not have any.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Expectation {
+pub enum ValueConstraint {
     OneOf(Vec<String>),
     NoneOf(Vec<String>),
 }
@@ -42,15 +42,15 @@ impl Condition {
     }
 }
 
-impl Expectation {
+impl ValueConstraint {
     /// Returns whether this value meets the expectation. Values are compared exactly, with upper
     /// and lower case.
     pub fn accepts(&self, value: &str) -> bool {
         match self {
-            Expectation::OneOf(values) => {
+            ValueConstraint::OneOf(values) => {
                 values.iter().any(|accepted_value| accepted_value == value)
             }
-            Expectation::NoneOf(values) => {
+            ValueConstraint::NoneOf(values) => {
                 values.iter().all(|excluded_value| excluded_value != value)
             }
         }
@@ -101,11 +101,11 @@ impl TryFrom<RawCondition> for Condition {
         } else {
             let expected_value = raw.expected_value.take().map(|value| vec![value]);
             let accepted_values = expected_value.or_else(|| raw.accepted_values.take());
-            let excluded_values = || raw.excluded_values.take().map(Expectation::NoneOf);
+            let excluded_values = || raw.excluded_values.take().map(ValueConstraint::NoneOf);
             Condition::Value {
                 value: raw.value.take().ok_or(VALID_FORMS)?,
                 expected: accepted_values
-                    .map(Expectation::OneOf)
+                    .map(ValueConstraint::OneOf)
                     .or_else(excluded_values)
                     .ok_or(VALID_FORMS)?,
             }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::attribute::{AttributeSource, Origin, Text};
+use super::attribute::{AttributeOrigin, AttributeSource, TextSource};
 use super::{ClassSpec, Template};
 use crate::name::AttributeName;
 use crate::template::Attributes;
@@ -51,8 +51,8 @@ fn fill_with_fixed_values(template: &Template, spec: &ClassSpec) -> BTreeSet<Str
 /// `map`, and the default.
 fn list_fixed_source_values(source: &AttributeSource) -> impl Iterator<Item = String> {
     let fixed_value = match &source.origin {
-        Origin::Text {
-            text: Text::Value(value),
+        AttributeOrigin::Text {
+            text: TextSource::Value(value),
             regex: None,
             ..
         } if source.replacements.is_empty() => Some(value),

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::attribute::{RegexPattern, fill_with_ones};
-use super::condition::Expectation;
+use super::attribute::{RegexPattern, fill_with_sample_values};
+use super::condition::ValueConstraint;
 use super::prepare::Timeout;
 use crate::pattern::PathPattern;
 use crate::template::{Template, decode_hexadecimal};
@@ -31,7 +31,7 @@ pub enum HealthTest {
     /// A text that is composed of the device's attributes has an expected value.
     Value {
         value: Template,
-        expected: Expectation,
+        expected: ValueConstraint,
     },
     /// The content of a file of the device follows a rule, such as an upper limit for a
     /// temperature.
@@ -86,7 +86,7 @@ pub struct ExpectedOutput {
     /// The part of the output that is compared: all of it, one line, or a match of an expression.
     pub part: OutputPart,
     /// The values that this part may have, or must not have.
-    pub expected: Expectation,
+    pub expected: ValueConstraint,
 }
 
 /// The part of a program's output that is compared with the expected values.
@@ -102,7 +102,7 @@ pub enum OutputPart {
 /// A rule for the content of a file. White space around the content is ignored.
 #[derive(Debug, Clone)]
 pub enum FileRule {
-    Expected(Expectation),
+    Expected(ValueConstraint),
     /// The content does not begin with these bytes, such as `ff ff ff ff`, which the kernel reads
     /// from a PCI device that no longer answers.
     ForbiddenPrefix(Vec<u8>),
@@ -350,12 +350,12 @@ impl RawHealthCheck {
         }
     }
 
-    fn take_expectation(&mut self) -> Option<Expectation> {
+    fn take_expectation(&mut self) -> Option<ValueConstraint> {
         let expected_value = self.expected_value.take().map(|value| vec![value]);
         let accepted_values = expected_value.or_else(|| self.accepted_values.take());
-        let forbidden_value = || Some(Expectation::NoneOf(vec![self.forbidden_value.take()?]));
+        let forbidden_value = || Some(ValueConstraint::NoneOf(vec![self.forbidden_value.take()?]));
         accepted_values
-            .map(Expectation::OneOf)
+            .map(ValueConstraint::OneOf)
             .or_else(forbidden_value)
     }
 }
@@ -366,5 +366,5 @@ fn to_duration(seconds: u32) -> Duration {
 
 /// Returns whether a template becomes a valid regular expression when its attributes are filled in.
 fn is_regex(template: &Template) -> bool {
-    fill_with_ones(template).is_ok_and(|text| regex_lite::Regex::new(&text).is_ok())
+    fill_with_sample_values(template).is_ok_and(|text| regex_lite::Regex::new(&text).is_ok())
 }

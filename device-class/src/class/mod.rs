@@ -43,9 +43,9 @@ use std::path::Path;
 use serde::Deserialize;
 
 pub use allocate::{Allocate, PlacementPolicy};
-pub use attribute::{AttributeSource, ExpectedContent, Origin, RegexPattern, Text};
+pub use attribute::{AttributeOrigin, AttributeSource, ExpectedContent, RegexPattern, TextSource};
 pub use compatibility::Compatibility;
-pub use condition::{Condition, Expectation};
+pub use condition::{Condition, ValueConstraint};
 pub use device::DeviceSpec;
 pub use edits::{BitmaskFileSpec, Edits, ListedKind, Mask};
 pub use file::{Directory, File, FileKind};
@@ -84,7 +84,7 @@ pub use unmask::UnmaskedPath;
 
 use crate::name::{CapabilityName, ClassName, ResourceName};
 use crate::pattern::PathPattern;
-use crate::strict_toml::{self, BrokenRule, FileError, Layer};
+use crate::strict_toml::{self, FileError, Layer, RuleViolation};
 use crate::template::Template;
 
 /// A class of devices on this host: the validated class file with the changes of config.toml. After
@@ -319,7 +319,7 @@ impl DeviceClass {
     /// indirectly.
     pub(crate) fn from_layers(name: ClassName, layers: &[Layer<'_>]) -> Result<Self, FileError> {
         let spec: ClassSpec = strict_toml::parse_layers(layers)?;
-        validate::check(&spec).map_err(|error| FileError::from_broken_rule(layers, &error))?;
+        validate::check(&spec).map_err(|error| FileError::from_violation(layers, &error))?;
         Ok(Self::from_valid_spec(name, spec))
     }
 
@@ -335,7 +335,7 @@ impl DeviceClass {
 
     /// Checks the rules that concern several values, such as a device filter in config.toml that
     /// names an attribute which no device of the class can have.
-    pub(crate) fn check(&self) -> Result<(), BrokenRule> {
+    pub(crate) fn check(&self) -> Result<(), RuleViolation> {
         validate::check(&self.spec)?;
         validate::check_filters(&self.spec, &self.settings)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::attribute::{Origin, Text};
+use super::attribute::{AttributeOrigin, TextSource};
 use super::condition::Condition;
 use super::health::HealthTest;
 use super::{AttributeSource, ClassSpec, HealthCheck, LinkPeers, Node, PROC_DEVICES_PATH};
@@ -109,14 +109,16 @@ impl PathSet {
     fn add_attributes(&mut self, sources: &[AttributeSource]) {
         for source in sources {
             match &source.origin {
-                Origin::Text { text, .. } => match text {
-                    Text::File { file: path, .. } | Text::RealPath(path) => {
+                AttributeOrigin::Text { text, .. } => match text {
+                    TextSource::File { file: path, .. } | TextSource::RealPath(path) => {
                         self.add(&path.to_string());
                     }
-                    Text::Value(_) | Text::Formula(_) | Text::DriverProperty(_) => {}
+                    TextSource::Value(_)
+                    | TextSource::Formula(_)
+                    | TextSource::DriverProperty(_) => {}
                 },
-                Origin::Link { link, .. } => self.add(&link.to_string()),
-                Origin::Path { pattern, .. } => self.add(&pattern.to_string()),
+                AttributeOrigin::Link { link, .. } => self.add(&link.to_string()),
+                AttributeOrigin::Path { pattern, .. } => self.add(&pattern.to_string()),
             }
         }
     }

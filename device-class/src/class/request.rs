@@ -105,11 +105,11 @@ impl RequestSpec {
     /// all capabilities that these imply.
     pub fn find_default_capabilities(&self) -> BTreeSet<CapabilityName> {
         let capabilities = collect_by_insertion(self.default_capabilities.iter().cloned());
-        self.with_implied(&capabilities)
+        self.add_implied_capabilities(&capabilities)
     }
 
     /// Returns `capabilities` and all capabilities that they imply, directly or indirectly.
-    pub fn with_implied(
+    pub fn add_implied_capabilities(
         &self,
         capabilities: &BTreeSet<CapabilityName>,
     ) -> BTreeSet<CapabilityName> {

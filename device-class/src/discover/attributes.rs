@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{MAX_DEVICES, search};
-use crate::class::{AttributeSource, ExpectedContent, Origin, RegexPattern, Text};
+use crate::class::{AttributeOrigin, AttributeSource, ExpectedContent, RegexPattern, TextSource};
 use crate::driver_properties::DriverProperties;
 use crate::formula;
 use crate::host::{HostView, MAX_ATTRIBUTE_BYTES};
@@ -119,7 +119,7 @@ fn read_source(
 ) -> Result<Attributes, ReadError> {
     let host = files.host;
     let (name, value) = match &source.origin {
-        Origin::Path {
+        AttributeOrigin::Path {
             count_name,
             pattern,
             expected_content,
@@ -144,7 +144,7 @@ fn read_source(
                 }
             }
         }
-        Origin::Link { name, link } => {
+        AttributeOrigin::Link { name, link } => {
             let path = resolve_path(link, base_path, attributes)?;
             let target = host
                 .read_link(&path)
@@ -155,7 +155,7 @@ fn read_source(
                 .unwrap_or_default();
             (name, check_value(&path, target_name)?)
         }
-        Origin::Text {
+        AttributeOrigin::Text {
             name,
             text: text_source,
             regex,
@@ -163,7 +163,7 @@ fn read_source(
             let (path, text) = read_text(text_source, base_path, attributes, properties, files)?;
             let to_no_match_error = |regex| {
                 let source_text = match text_source {
-                    Text::Value(_) => format!("`{}`", excerpt(&text)),
+                    TextSource::Value(_) => format!("`{}`", excerpt(&text)),
                     _ => path.display().to_string(),
                 };
                 ReadError::Other(format!("{source_text} has no match of `{regex}`"))
@@ -189,15 +189,17 @@ fn read_source(
 /// Reads the text that contains an attribute's value. The returned path names the origin of the
 /// text in error messages: a file, a template, or the key of a driver property.
 fn read_text(
-    text_source: &Text,
+    text_source: &TextSource,
     base_path: Option<&Path>,
     attributes: &Attributes,
     properties: &DriverProperties,
     files: &mut FileReader<'_>,
 ) -> Result<(PathBuf, String), ReadError> {
     match text_source {
-        Text::Value(template) => Ok((template.to_string().into(), template.fill(attributes)?)),
-        Text::Formula(template) => {
+        TextSource::Value(template) => {
+            Ok((template.to_string().into(), template.fill(attributes)?))
+        }
+        TextSource::Formula(template) => {
             let formula_text = template.fill(attributes)?;
             let value = formula::evaluate(&formula_text).map_err(|error| {
                 let formula_text = excerpt(&formula_text);
@@ -205,7 +207,7 @@ fn read_text(
             })?;
             Ok((template.to_string().into(), value.to_string()))
         }
-        Text::RealPath(template) => {
+        TextSource::RealPath(template) => {
             let path = resolve_path(template, base_path, attributes)?;
             let real_path = files
                 .host
@@ -214,13 +216,13 @@ fn read_text(
             let text = real_path.to_string_lossy().into_owned();
             Ok((path, text))
         }
-        Text::DriverProperty(key) => {
+        TextSource::DriverProperty(key) => {
             let key = key.fill(attributes)?;
             let to_missing_error = || ReadError::Other(format!("there is no fact `{key}`"));
             let value = properties.first_value(&key).ok_or_else(to_missing_error)?;
             Ok((key.clone().into(), value.to_owned()))
         }
-        Text::File { file, key } => {
+        TextSource::File { file, key } => {
             let path = resolve_path(file, base_path, attributes)?;
             let text = files
                 .read_file(&path)
@@ -248,7 +250,7 @@ fn find_matching_paths(
     finds_all: bool,
     attributes: &Attributes,
     host: &dyn HostView,
-) -> Result<Vec<search::Match>, ReadError> {
+) -> Result<Vec<search::PathMatch>, ReadError> {
     let target_path = link_target.map(|path| path.fill(attributes)).transpose()?;
     let target_path = target_path.and_then(|path| host.canonicalize(Path::new(&path)).ok());
     let limit = if finds_all || expected_content.is_some() || link_target.is_some() {

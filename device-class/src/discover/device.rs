@@ -9,10 +9,11 @@ use std::path::Path;
 
 use super::driver_root::DriverRoot;
 use super::naming::find_name_origin;
-use super::source::Candidate;
+use super::source::DeviceCandidate;
 use super::{
-    DeferredRule, Device, DeviceNetInterfaces, FoundNode, Health, NetInterfaceSearch, Reading,
-    StateFile, attributes, files, find_host_program, health, links, mask, nodes, paths, sharing,
+    DeferredCheck, DeferredRule, Device, DeviceNetInterfaces, FoundNode, Health,
+    NetInterfaceSearch, StateFile, attributes, files, find_host_program, health, links, mask,
+    nodes, paths, sharing,
 };
 use crate::class::{DeviceClass, HealthCheck, HealthTest, Source};
 use crate::driver_properties::DriverProperties;
@@ -46,7 +47,7 @@ impl fmt::Display for DeviceError {
 pub(super) fn build_device(
     class: &DeviceClass,
     source: &Source,
-    candidate: &Candidate,
+    candidate: &DeviceCandidate,
     properties: &DriverProperties,
     host: &dyn HostView,
 ) -> Result<Device, DeviceError> {
@@ -97,7 +98,7 @@ pub(super) fn build_device(
             unmasked_entries.push(mask::find_unmasked_entry(unmask, attributes, host)?);
         }
     }
-    let (health, readings, undivided_use_fault) = {
+    let (health, deferred_checks, undivided_use_fault) = {
         let checks = spec.health.iter().chain(&source.health);
         let is_enabled = |check: &&HealthCheck| {
             class.settings.runs_health_programs || !matches!(check.test, HealthTest::Program(_))
@@ -111,18 +112,18 @@ pub(super) fn build_device(
             // The check has failed only for the device as a whole, so its partitions could still be
             // used. But a class without `[[parts]]`, or with shared devices, has no partitions. So
             // the device is unhealthy.
-            (Health::Healthy, readings, Some(reason))
+            (Health::Healthy, deferred_checks, Some(reason))
                 if class.spec.parts.is_empty() || class.spec.sharing.is_some() =>
             {
                 let health = Health::Unhealthy {
                     reason: reason.clone(),
                 };
-                (health, readings, Some(reason))
+                (health, deferred_checks, Some(reason))
             }
             results => results,
         }
     };
-    let readings = set_program_paths(class, attributes, readings, host);
+    let deferred_checks = set_program_paths(class, attributes, deferred_checks, host);
     let state = match &class.spec.prepare {
         Some(prepare) => Some(read_state(&prepare.state_file, candidate, host)?),
         None => None,
@@ -163,7 +164,7 @@ pub(super) fn build_device(
         aliases: aliases?.into_iter().filter(is_name).collect(),
         health,
         undivided_use_fault,
-        readings,
+        deferred_checks,
         numa: sysfs_dir
             .as_deref()
             .and_then(|sysfs_dir| read_numa_node(sysfs_dir, host)),
@@ -181,14 +182,14 @@ pub(super) fn build_device(
 }
 
 /// Finds the programs that the health checks run. If this host has a program at another path than
-/// the class file says, this path is set in the result (`Reading`) of the check.
+/// the class file says, this path is set in the result (`DeferredCheck`) of the check.
 fn set_program_paths(
     class: &DeviceClass,
     attributes: &Attributes,
-    mut readings: Vec<Reading>,
+    mut deferred_checks: Vec<DeferredCheck>,
     host: &dyn HostView,
-) -> Vec<Reading> {
-    for reading in &mut readings {
+) -> Vec<DeferredCheck> {
+    for reading in &mut deferred_checks {
         let DeferredRule::Program {
             program,
             host_program,
@@ -204,12 +205,12 @@ fn set_program_paths(
                 (found_program.path.as_os_str() != path.as_str()).then_some(found_program);
         }
     }
-    readings
+    deferred_checks
 }
 
 fn read_state(
     file: &Template,
-    candidate: &Candidate,
+    candidate: &DeviceCandidate,
     host: &dyn HostView,
 ) -> Result<StateFile, DeviceError> {
     let path = attributes::resolve_path(file, candidate.path.as_deref(), &candidate.attributes)?;

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::{Device, scan_with_properties};
-use crate::class::{AttributeSource, DeviceClass, LinkPeers, Origin, Text};
+use crate::class::{AttributeOrigin, AttributeSource, DeviceClass, LinkPeers, TextSource};
 use crate::driver_properties::DriverProperties;
 use crate::host::HostView;
 use crate::template::Template;
@@ -78,8 +78,8 @@ fn list_device_keys(class: &DeviceClass) -> (Vec<&Template>, Vec<&Template>) {
     let spec = &class.spec;
     let attributes = spec.discover.iter().flat_map(|source| &source.attributes);
     let properties = attributes.filter_map(|AttributeSource { origin, .. }| match origin {
-        Origin::Text {
-            text: Text::DriverProperty(key),
+        AttributeOrigin::Text {
+            text: TextSource::DriverProperty(key),
             ..
         } => Some(key),
         _ => None,

@@ -249,7 +249,7 @@ fn select_edits<'a>(
     class: &'a DeviceClass,
     capabilities: &'a BTreeSet<CapabilityName>,
 ) -> impl Iterator<Item = SelectedEdits<'a>> {
-    let with_implied = class.spec.request.with_implied(capabilities);
+    let with_implied = class.spec.request.add_implied_capabilities(capabilities);
     class.spec.edits.iter().filter_map(move |edits| {
         let capability = edits.capability.as_ref();
         let unless_capability = edits.unless_capability.as_ref();

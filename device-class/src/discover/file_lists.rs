@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::driver_root::DriverRoot;
 use super::files;
-use super::found::{FileSource, FoundDirectory, FoundFile, FoundNode, Presence};
+use super::found::{FileSource, FoundDirectory, FoundFile, FoundNode, PathLookup};
 use super::{DeviceError, FoundEdits, nodes, search};
 use crate::class::{Edits, FileKind, ListedKind, PathTemplate, RequestSpec, is_plain_path};
 use crate::host::{Entry, HostView, MAX_ATTRIBUTE_BYTES};
@@ -71,9 +71,9 @@ impl<'a> ListSelection<'a> {
                     continue;
                 }
                 Ok(None) if is_common_list => continue,
-                Ok(None) if !self.are_requested => Presence::Optional,
-                Ok(None) => Presence::Unusable(format!("{} does not exist", list.display())),
-                Err(reason) => Presence::Unusable(reason),
+                Ok(None) if !self.are_requested => PathLookup::OptionalAbsent,
+                Ok(None) => PathLookup::Unusable(format!("{} does not exist", list.display())),
+                Err(reason) => PathLookup::Unusable(reason),
             };
             found_edits.files.push(to_found_file(list, presence));
         }
@@ -202,7 +202,7 @@ fn add_path(path: PathBuf, host: &dyn HostView, found_edits: &mut FoundEdits) {
     let contains_path = |directory: &FoundDirectory| {
         directory.path == directory.container_path
             && path.starts_with(&directory.path)
-            && matches!(directory.directory, Presence::Found(_))
+            && matches!(directory.directory, PathLookup::Found(_))
     };
     if found_edits.directories.iter().any(contains_path) {
         return;
@@ -224,7 +224,7 @@ fn add_path(path: PathBuf, host: &dyn HostView, found_edits: &mut FoundEdits) {
     }
 }
 
-fn to_found_file(path: PathBuf, file: Presence<FileSource>) -> FoundFile {
+fn to_found_file(path: PathBuf, file: PathLookup<FileSource>) -> FoundFile {
     FoundFile {
         container_path: path.clone(),
         path,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::DeviceError;
 use super::driver_root::DriverRoot;
-use super::found::{FileSource, FoundDirectory, FoundFile, Presence};
+use super::found::{FileSource, FoundDirectory, FoundFile, PathLookup};
 use super::paths::{fill_both_paths, look_up_path};
 use crate::class::{self, FileKind};
 use crate::host::Entry;
@@ -49,7 +49,7 @@ pub(super) fn find_file(
     }
     let is_optional = is_optional || spec.optional || is_program;
     let mut file = look_up_file(&path, &[spec.kind], is_optional, driver_root);
-    if let Presence::Found(source) = &mut file {
+    if let PathLookup::Found(source) = &mut file {
         source.is_writable = spec.writable && source.kind == FileKind::Socket;
         source.is_image_module = spec.is_image_module;
     }
@@ -67,7 +67,7 @@ pub(super) fn look_up_file(
     kinds: &[FileKind],
     is_optional: bool,
     driver_root: DriverRoot<'_>,
-) -> Presence<FileSource> {
+) -> PathLookup<FileSource> {
     let expected_type = match kinds {
         [FileKind::Socket] => "a socket",
         _ => "a regular file",
@@ -104,7 +104,7 @@ pub(super) fn find_directory(
         fill_both_paths(&spec.path, spec.container_path.as_ref(), attributes)?;
     let directory = look_up_directory(&path, is_optional || spec.optional, driver_root);
     let mut libraries = Vec::new();
-    if spec.libraries && matches!(directory, Presence::Found(_)) {
+    if spec.libraries && matches!(directory, PathLookup::Found(_)) {
         libraries = driver_root
             .view
             .list_matching(&path, &|name| {
@@ -126,7 +126,7 @@ pub(super) fn look_up_directory(
     path: &Path,
     is_optional: bool,
     driver_root: DriverRoot<'_>,
-) -> Presence<PathBuf> {
+) -> PathLookup<PathBuf> {
     look_up_path(
         path,
         is_optional,

@@ -15,23 +15,23 @@ use crate::template::{Attributes, Template};
 
 /// The result of looking up a node, library, file or directory of a class file on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Presence<T> {
+pub enum PathLookup<T> {
     Found(T),
     /// There is nothing usable at the path, but the class file marks the path as optional.
     /// Containers start without it.
-    Optional,
+    OptionalAbsent,
     /// There is nothing at the path, or a file of the wrong type. The hook refuses a container that
     /// needs the path, with this text as the reason.
     Unusable(String),
 }
 
-impl<T> Presence<T> {
+impl<T> PathLookup<T> {
     /// Returns the reason why the hook refuses a container that needs this path. Returns `None` if
     /// the path can be used or is optional.
     pub fn unusable_reason(&self) -> Option<&str> {
         match self {
-            Presence::Unusable(reason) => Some(reason),
-            Presence::Found(_) | Presence::Optional => None,
+            PathLookup::Unusable(reason) => Some(reason),
+            PathLookup::Found(_) | PathLookup::OptionalAbsent => None,
         }
     }
 }
@@ -51,8 +51,8 @@ pub struct FoundNode {
     pub capability: Option<CapabilityName>,
     pub access: Access,
     /// Whether the container gets the host's node as a mount, or a new node by mknod(2).
-    pub form: NodeForm,
-    pub number: Presence<DeviceNumber>,
+    pub form: NodeInjectionMethod,
+    pub number: PathLookup<DeviceNumber>,
     /// The consequence for containers if the host does not have the node. `None` if the host has
     /// the node, if the node is required, or if the class does not set `needed_for`.
     pub absence: Option<NodeAbsence>,
@@ -79,7 +79,7 @@ impl FoundNode {
 
 /// The way in which a device node gets into a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NodeForm {
+pub enum NodeInjectionMethod {
     /// The host's node is bind-mounted into the container, with its owner and mode.
     BindMount,
     /// A node is created in the container. It has the device number of the host's node, but another
@@ -162,7 +162,7 @@ pub struct FoundLibrary {
     /// library by a path there. The name of the library's own file may be in this set.
     pub image_link_names: BTreeSet<String>,
     /// The path of the library on the host, with symbolic links resolved.
-    pub file: Presence<PathBuf>,
+    pub file: PathLookup<PathBuf>,
     /// The reason why the container does not get an optional library although the host has it. For
     /// example, its version may differ from that of the loaded driver.
     pub omission_reason: Option<String>,
@@ -178,7 +178,7 @@ pub struct FoundFile {
     /// Whether a container starts without the file if the host lacks it, or if it cannot be mounted
     /// at its path in the container.
     pub is_optional: bool,
-    pub file: Presence<FileSource>,
+    pub file: PathLookup<FileSource>,
 }
 
 /// A file or a socket of the host that a container gets as a mount.
@@ -203,7 +203,7 @@ pub struct FoundDirectory {
     /// The names of libraries in the directory that the dynamic loader in the container must find.
     pub libraries: Vec<String>,
     /// The path of the directory on the host, with symbolic links resolved.
-    pub directory: Presence<PathBuf>,
+    pub directory: PathLookup<PathBuf>,
 }
 
 /// A mask: a mount of a read-only tmpfs that hides the contents of a directory from the container.
@@ -254,7 +254,7 @@ pub struct FoundCopy {
     pub path: PathBuf,
     /// The content of the file in the container. It may differ from the host's file, because a
     /// class file can replace the values of some lines.
-    pub content: Presence<String>,
+    pub content: PathLookup<String>,
 }
 
 /// A file or directory in a masked directory that stays visible to a container with the device.
@@ -263,7 +263,7 @@ pub struct UnmaskedEntry {
     /// The path of the entry, which is the same on the host and in the container.
     pub path: PathBuf,
     /// The path with symbolic links resolved. The hook mounts this file or directory of the host.
-    pub source: Presence<PathBuf>,
+    pub source: PathLookup<PathBuf>,
     /// The target of the entry, if the entry is a symbolic link in /sys/class or /sys/bus. The
     /// container then gets the same link instead of a mount.
     pub link: Option<PathBuf>,
@@ -300,8 +300,8 @@ impl FoundEdits {
     /// directories and sockets, because they would give access to hardware or services of the host.
     pub fn without_device_access(&self) -> Self {
         let is_socket = |file: &FoundFile| match &file.file {
-            Presence::Found(source) => source.kind == FileKind::Socket,
-            Presence::Optional | Presence::Unusable(_) => false,
+            PathLookup::Found(source) => source.kind == FileKind::Socket,
+            PathLookup::OptionalAbsent | PathLookup::Unusable(_) => false,
         };
         let files = self.files.iter().filter(|file| !is_socket(file));
         FoundEdits {

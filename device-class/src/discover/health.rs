@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::source::{Candidate, describe_expected_values};
-use super::{Device, FoundNode, Inventory, Presence, attributes, search};
+use super::source::{DeviceCandidate, describe_expected_values};
+use super::{Device, FoundNode, Inventory, PathLookup, attributes, search};
 use crate::class::{
-    DeviceClass, FileRule, HealthCheck, HealthProgram, HealthTest, LoggedFaults, Origin, Text,
+    AttributeOrigin, DeviceClass, FileRule, HealthCheck, HealthProgram, HealthTest, LoggedFaults,
+    TextSource,
 };
 use crate::collect_by_insertion;
 use crate::host::{HostView, MAX_ATTRIBUTE_BYTES};
@@ -39,7 +40,7 @@ impl std::fmt::Display for Health {
 /// The result of one health check in one scan, such as a number in a file. [`super::HealthHistory`]
 /// compares it with earlier scans, or the caller runs a program to complete it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reading {
+pub struct DeferredCheck {
     /// The position of the check in the list of the device's checks, from 0.
     pub check_number: usize,
     /// The file or pattern that the check reads. Messages show it.
@@ -103,23 +104,23 @@ pub(super) fn check_device<'a>(
     checks: impl Iterator<Item = &'a HealthCheck>,
     nodes: &[FoundNode],
     needs_node: bool,
-    candidate: &Candidate,
+    candidate: &DeviceCandidate,
     host: &dyn HostView,
-) -> (Health, Vec<Reading>, Option<String>) {
-    let mut readings = Vec::new();
+) -> (Health, Vec<DeferredCheck>, Option<String>) {
+    let mut deferred_checks = Vec::new();
     let mut fault = nodes
         .iter()
         .find_map(|node| node.number.unusable_reason().map(str::to_owned));
     let has_no_node = nodes
         .iter()
-        .all(|node| matches!(node.number, Presence::Optional));
+        .all(|node| matches!(node.number, PathLookup::OptionalAbsent));
     if needs_node && has_no_node {
         fault = Some(describe_absent_nodes(nodes));
     }
     let mut undivided_use_fault = None;
     for (number, check) in checks.enumerate() {
         let (source, rule, check_fault) = run_check(check, candidate, host);
-        readings.extend(rule.map(|rule| Reading {
+        deferred_checks.extend(rule.map(|rule| DeferredCheck {
             check_number: number,
             source,
             rule,
@@ -134,7 +135,7 @@ pub(super) fn check_device<'a>(
         None => Health::Healthy,
         Some(reason) => Health::Unhealthy { reason },
     };
-    (health, readings, undivided_use_fault)
+    (health, deferred_checks, undivided_use_fault)
 }
 
 /// Returns the reason for users if a device is unhealthy because the host has none of its nodes.
@@ -158,7 +159,7 @@ fn describe_absent_nodes(nodes: &[FoundNode]) -> String {
 /// scan found.
 fn run_check(
     check: &HealthCheck,
-    candidate: &Candidate,
+    candidate: &DeviceCandidate,
     host: &dyn HostView,
 ) -> (String, Option<DeferredRule>, Option<String>) {
     let advice = check.advice.as_ref();
@@ -237,9 +238,9 @@ pub fn is_unhealthy_by_driver_property(class: &DeviceClass, inventory: &Inventor
     let sources = &class.spec.discover;
     let attributes = sources.iter().flat_map(|source| &source.attributes);
     let properties = attributes.filter_map(|source| match &source.origin {
-        Origin::Text {
+        AttributeOrigin::Text {
             name,
-            text: Text::DriverProperty(_),
+            text: TextSource::DriverProperty(_),
             ..
         } => Some(name),
         _ => None,
@@ -282,7 +283,7 @@ pub fn list_response_checks(class: &DeviceClass, device: &Device) -> Vec<(PathBu
 
 fn check_existence(
     pattern: &PathPattern,
-    candidate: &Candidate,
+    candidate: &DeviceCandidate,
     host: &dyn HostView,
 ) -> Result<(), String> {
     if search::has_match(pattern, &candidate.attributes, host) {

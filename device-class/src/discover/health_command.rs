@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use super::{DeferredRule, Device, HostProgram, Reading, attributes};
+use super::{DeferredCheck, DeferredRule, Device, HostProgram, attributes};
 use crate::class::{ExpectedOutput, HealthProgram, OutputPart};
 use crate::name::excerpt;
 use crate::template::{Attributes, TemplateError};
@@ -29,7 +29,10 @@ pub struct HealthCommand {
 impl HealthCommand {
     /// Returns the command line of a health check of a device, with the program's path on this
     /// host. Returns `None` if the check runs no program.
-    pub fn from_reading(reading: &Reading, device: &Device) -> Option<Result<Self, TemplateError>> {
+    pub fn from_deferred_check(
+        reading: &DeferredCheck,
+        device: &Device,
+    ) -> Option<Result<Self, TemplateError>> {
         let DeferredRule::Program {
             program,
             host_program,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::kernel_log::KernelLogRecord;
-use super::{DeferredRule, Device, Health, Reading};
+use super::{DeferredCheck, DeferredRule, Device, Health};
 
 /// Identifies a check: the id of the device, the position of the check, and the file that the check
 /// reads. A device that is combined from several devices has several checks with the same position,
@@ -65,7 +65,7 @@ impl HealthHistory {
     ) {
         let mut states = BTreeMap::new();
         for device in devices {
-            for reading in &device.readings {
+            for reading in &device.deferred_checks {
                 let key = (
                     device.id.to_string(),
                     reading.check_number,
@@ -93,7 +93,7 @@ impl HealthHistory {
                         }
                         (CheckState::LoggedFault(fault.clone()), fault)
                     }
-                    rule => evaluate_reading(previous_state, reading, rule, now),
+                    rule => evaluate_deferred_check(previous_state, reading, rule, now),
                 };
                 states.insert(key, state);
                 if let (Some(reason), Health::Healthy) = (fault, &device.health) {
@@ -111,9 +111,9 @@ impl HealthHistory {
 
 /// Evaluates the result of one check by its rule and by the state after the previous scan. Returns
 /// the state for the next scan. If the device is unhealthy, also returns the fault.
-fn evaluate_reading(
+fn evaluate_deferred_check(
     previous_state: Option<CheckState>,
-    reading: &Reading,
+    reading: &DeferredCheck,
     rule: &DeferredRule,
     now: Instant,
 ) -> (CheckState, Option<String>) {

@@ -8,7 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Device, FoundNode, Inventory, NodeForm, Presence};
+use super::{Device, FoundNode, Inventory, NodeInjectionMethod, PathLookup};
 use crate::host::HostView;
 use crate::name::DeviceId;
 
@@ -63,9 +63,9 @@ pub(super) fn take_inaccessible_devices(inventory: &mut Inventory, host: &dyn Ho
 /// a node that the hook would normally create in the container.
 fn find_missing_node(device: &Device, host: &dyn HostView) -> Option<PathBuf> {
     let is_missing = |node: &&FoundNode| match (&node.form, &node.number) {
-        (NodeForm::CreatedNode(_), _) => true,
-        (_, Presence::Unusable(_)) => matches!(host.entry(&node.host_path), Ok(None)),
-        (_, Presence::Found(_) | Presence::Optional) => false,
+        (NodeInjectionMethod::CreatedNode(_), _) => true,
+        (_, PathLookup::Unusable(_)) => matches!(host.entry(&node.host_path), Ok(None)),
+        (_, PathLookup::Found(_) | PathLookup::OptionalAbsent) => false,
     };
     let node = device.nodes.iter().find(is_missing)?;
     Some(node.host_path.clone())

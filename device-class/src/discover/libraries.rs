@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::DeviceError;
 use super::driver_root::DriverRoot;
-use super::found::{FoundLibrary, Presence};
+use super::found::{FoundLibrary, PathLookup};
 use crate::class::{Edits, LibraryNamePatterns, NamePattern, SoName};
 use crate::host::{Entry, ProgramAbi};
 use crate::ownership::OwnershipError;
@@ -43,7 +43,7 @@ impl LibrarySearch<'_> {
             .transpose()?;
         let version = version.as_deref();
         let is_present = |library: &FoundLibrary| {
-            library.file != Presence::Optional || library.omission_reason.is_some()
+            library.file != PathLookup::OptionalAbsent || library.omission_reason.is_some()
         };
         let mut found_libraries = Vec::new();
         for spec in &edits.libraries {
@@ -212,7 +212,7 @@ impl LibrarySearch<'_> {
         }
         let mut omission_reason = None;
         let file = match find_version(&paths, &soname, version, driver_root)? {
-            Ok(Some(file)) => Presence::Found(file),
+            Ok(Some(file)) => PathLookup::Found(file),
             result => {
                 let present_path = paths.iter().find(|path| self.exists(path));
                 let is_on_host = present_path.is_some();
@@ -230,9 +230,9 @@ impl LibrarySearch<'_> {
                 };
                 if is_optional {
                     omission_reason = is_on_host.then_some(reason);
-                    Presence::Optional
+                    PathLookup::OptionalAbsent
                 } else {
-                    Presence::Unusable(reason)
+                    PathLookup::Unusable(reason)
                 }
             }
         };
@@ -241,7 +241,7 @@ impl LibrarySearch<'_> {
         links.insert(soname.clone());
         let mut image_links = links.clone();
         image_links.retain(|link| abi == ProgramAbi::Native && self.has_image_link(link));
-        if let Presence::Found(file) = &file {
+        if let PathLookup::Found(file) = &file {
             let file_name = file
                 .file_name()
                 .map(|name| name.to_string_lossy().into_owned());

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::found::{BitmaskFile, FoundCopy, FoundMask, Presence, UnmaskedEntry};
+use super::found::{BitmaskFile, FoundCopy, FoundMask, PathLookup, UnmaskedEntry};
 use super::paths::look_up_path;
 use super::{DeviceError, attributes};
 use crate::class::{Mask, UnmaskedPath};
@@ -74,17 +74,19 @@ pub fn is_sysfs_link_directory(path: &Path) -> bool {
     path.starts_with("/sys/class") || path.starts_with("/sys/bus")
 }
 
-fn read_copy(spec: &Mask, path: &Path, host: &dyn HostView) -> Presence<String> {
+fn read_copy(spec: &Mask, path: &Path, host: &dyn HostView) -> PathLookup<String> {
     let bytes = match host.read(path, MAX_ATTRIBUTE_BYTES) {
         Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Presence::Optional,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return PathLookup::OptionalAbsent;
+        }
         Err(error) => {
-            return Presence::Unusable(format!("{} cannot be read: {error}", path.display()));
+            return PathLookup::Unusable(format!("{} cannot be read: {error}", path.display()));
         }
     };
     match String::from_utf8(bytes) {
-        Ok(text) => Presence::Found(replace_lines(text, spec)),
-        Err(_) => Presence::Unusable(format!("{} is not plain text", path.display())),
+        Ok(text) => PathLookup::Found(replace_lines(text, spec)),
+        Err(_) => PathLookup::Unusable(format!("{} is not plain text", path.display())),
     }
 }
 

@@ -48,14 +48,14 @@ pub use earlier_properties::keep_earlier_properties;
 pub use edits::{EditSelection, RequestedDevices, find_control_nodes};
 pub use found::{
     BitmaskFile, CreatedNode, FileSource, FoundCopy, FoundDirectory, FoundEdits, FoundFile,
-    FoundLibrary, FoundMask, FoundNode, ImageLibraries, NodeForm, NodePermissions, Presence,
-    UnmaskedEntry,
+    FoundLibrary, FoundMask, FoundNode, ImageLibraries, NodeInjectionMethod, NodePermissions,
+    PathLookup, UnmaskedEntry,
 };
 pub use hardware_reports::{
     HardwareReport, describe_missing_nodes, describe_unclaimed_hardware, describe_unusable_hardware,
 };
 pub use health::{
-    DeferredRule, Health, Reading, is_unhealthy_by_driver_property, list_response_checks,
+    DeferredCheck, DeferredRule, Health, is_unhealthy_by_driver_property, list_response_checks,
 };
 pub use health_command::HealthCommand;
 pub use health_history::HealthHistory;
@@ -69,7 +69,7 @@ pub use names::{DeviceNames, NameKind};
 pub use naming::NameOrigin;
 pub use net_devices::{NetInterface, NetInterfaceSearch};
 pub use node_paths::{PathTarget, parse_dev_path};
-pub use parts::{DeviceDivision, PossiblePart, Step, list_divisible_devices};
+pub use parts::{DeviceDivision, PartAction, PossiblePart, list_divisible_devices};
 pub use property_commands::build_property_commands;
 pub use sharing::list_label_attributes;
 pub use source::RefusedCandidates;
@@ -209,7 +209,7 @@ pub struct Device {
     pub undivided_use_fault: Option<String>,
     /// The results of health checks in this scan. A [`HealthHistory`] compares them with earlier
     /// scans.
-    pub readings: Vec<Reading>,
+    pub deferred_checks: Vec<DeferredCheck>,
     /// The NUMA node of the device. `None` if the hardware reports none.
     pub numa: Option<u32>,
     /// The group of the device. Devices of the same group belong together, for example on one

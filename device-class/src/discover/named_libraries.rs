@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::driver_root::DriverRoot;
 use super::files;
-use super::found::{FoundEdits, FoundFile, Presence};
+use super::found::{FoundEdits, FoundFile, PathLookup};
 use crate::class::{FileKind, SoName, is_plain_path};
 use crate::host::MAX_ATTRIBUTE_BYTES;
 
@@ -21,7 +21,7 @@ pub(super) fn add_named_libraries(
     driver_root: DriverRoot<'_>,
     found_edits: &mut FoundEdits,
 ) {
-    if !matches!(file.file, Presence::Found(_)) {
+    if !matches!(file.file, PathLookup::Found(_)) {
         return;
     }
     let bytes = driver_root.view.read(&file.path, MAX_ATTRIBUTE_BYTES);
@@ -33,7 +33,7 @@ pub(super) fn add_named_libraries(
             continue;
         }
         let library = files::look_up_file(&path, &[FileKind::File], true, driver_root);
-        if !matches!(library, Presence::Unusable(_)) {
+        if !matches!(library, PathLookup::Unusable(_)) {
             found_edits.files.push(FoundFile {
                 container_path: path.clone(),
                 path,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::class::{AttributeSource, DeviceClass, Origin, Source, Text};
+use crate::class::{AttributeOrigin, AttributeSource, DeviceClass, Source, TextSource};
 use crate::driver_properties::DriverProperties;
 use crate::name::AttributeName;
 use crate::template::{Attributes, Template};
@@ -69,11 +69,11 @@ fn list_name_property_keys<'c>(class: &'c DeviceClass, source: &'c Source) -> Ve
         used_attributes.extend(attribute.templates().flat_map(Template::attributes));
         let AttributeSource { origin, .. } = attribute;
         match origin {
-            Origin::Text {
-                text: Text::DriverProperty(key),
+            AttributeOrigin::Text {
+                text: TextSource::DriverProperty(key),
                 ..
             } => keys.push(key),
-            Origin::Path { pattern, .. } => used_attributes.extend(pattern.captures()),
+            AttributeOrigin::Path { pattern, .. } => used_attributes.extend(pattern.captures()),
             _ => {}
         }
     }

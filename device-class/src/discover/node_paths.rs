@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::paths::look_up_path;
-use super::{Device, Presence};
+use super::{Device, PathLookup};
 use crate::host::{Entry, HostView};
 use crate::name::DeviceId;
 
@@ -98,7 +98,7 @@ impl<'a> NodePaths<'a> {
             matches!(host_file.entry, Entry::Device(_)).then_some(host_file.path)
         });
         match node {
-            Presence::Found(node) => match self.find_by_exact_path(&node) {
+            PathLookup::Found(node) => match self.find_by_exact_path(&node) {
                 Some(devices) => devices,
                 None => {
                     let subject = if node == path {
@@ -113,11 +113,13 @@ impl<'a> NodePaths<'a> {
                     ))
                 }
             },
-            Presence::Optional => PathTarget::Absent("the host does not have it".into()),
-            Presence::Unusable(reason) if matches!(self.host.find_trusted_file(path), Ok(None)) => {
+            PathLookup::OptionalAbsent => PathTarget::Absent("the host does not have it".into()),
+            PathLookup::Unusable(reason)
+                if matches!(self.host.find_trusted_file(path), Ok(None)) =>
+            {
                 PathTarget::Absent(reason)
             }
-            Presence::Unusable(reason) => {
+            PathLookup::Unusable(reason) => {
                 let devices = self.list_devices_below(path);
                 PathTarget::NoDevice(if devices.is_empty() {
                     reason

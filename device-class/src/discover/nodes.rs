@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use super::DeviceError;
 use super::attributes::fill_advice;
-use super::found::{CreatedNode, FoundNode, NodeAbsence, NodeForm, NodePermissions, Presence};
+use super::found::{
+    CreatedNode, FoundNode, NodeAbsence, NodeInjectionMethod, NodePermissions, PathLookup,
+};
 use super::loaded_driver::LoadedDriver;
 use super::paths::{fill_both_paths, list_attribute_sets, look_up_path};
 use crate::class;
@@ -61,13 +63,16 @@ fn find_node(
     let mut number = look_up_number(&path, is_optional || spec.optional, host);
     let mut group_error = None;
     let mut form = match NodePermissions::from_node(spec, host) {
-        Ok(permissions) => permissions.map_or(NodeForm::BindMount, NodeForm::NodeCopy),
+        Ok(permissions) => permissions.map_or(
+            NodeInjectionMethod::BindMount,
+            NodeInjectionMethod::NodeCopy,
+        ),
         Err(error) => {
             group_error = Some(error);
-            NodeForm::BindMount
+            NodeInjectionMethod::BindMount
         }
     };
-    if !matches!(number, Presence::Found(_)) {
+    if !matches!(number, PathLookup::Found(_)) {
         let advice = spec.advice.as_ref();
         let advice = advice.map(|advice| fill_advice(advice, attributes));
         let driver = LoadedDriver::find(spec, attributes, host)?;
@@ -80,11 +85,12 @@ fn find_node(
         let is_absent = matches!(host.entry(&path), Ok(None));
         if let (Some(driver), Some(node_creation), true) = (&driver, &spec.node_creation, is_absent)
         {
-            number = Presence::Found(driver.device_number(&node_creation.minor.fill(attributes)?)?);
+            number =
+                PathLookup::Found(driver.device_number(&node_creation.minor.fill(attributes)?)?);
             match NodePermissions::from_node_creation(spec, node_creation, host) {
                 Ok(permissions) => {
                     group_error = None;
-                    form = NodeForm::CreatedNode(CreatedNode {
+                    form = NodeInjectionMethod::CreatedNode(CreatedNode {
                         driver: driver.name.clone(),
                         permissions,
                         advice: advice.clone(),
@@ -93,7 +99,7 @@ fn find_node(
                 Err(error) => group_error = Some(error),
             }
         }
-        if let Presence::Unusable(reason) = &mut number {
+        if let PathLookup::Unusable(reason) = &mut number {
             if let Some(LoadedDriver { name, .. }) = driver {
                 reason.push_str(&format!(", although its driver {name} is loaded"));
             }
@@ -104,11 +110,11 @@ fn find_node(
     }
     // A node whose group cannot be found on the host is unusable. With another group, such as
     // root's or that of the host's node, the wrong users in the container could open it.
-    if let (Some(error), Presence::Found(_)) = (group_error, &number) {
-        number = Presence::Unusable(format!("{}: {error}", path.display()));
+    if let (Some(error), PathLookup::Found(_)) = (group_error, &number) {
+        number = PathLookup::Unusable(format!("{}: {error}", path.display()));
     }
     Ok(FoundNode {
-        absence: matches!(number, Presence::Optional)
+        absence: matches!(number, PathLookup::OptionalAbsent)
             .then(|| describe_node_absence(spec, &path, attributes))
             .flatten(),
         host_path: path,
@@ -133,7 +139,7 @@ pub(super) fn find_optional_node(path: PathBuf, host: &dyn HostView) -> FoundNod
         has_udev_links: false,
         capability: None,
         access: Access::default(),
-        form: NodeForm::BindMount,
+        form: NodeInjectionMethod::BindMount,
         absence: None,
     }
 }
@@ -157,7 +163,7 @@ fn describe_node_absence(
     })
 }
 
-fn look_up_number(path: &Path, is_optional: bool, host: &dyn HostView) -> Presence<DeviceNumber> {
+fn look_up_number(path: &Path, is_optional: bool, host: &dyn HostView) -> PathLookup<DeviceNumber> {
     look_up_path(
         path,
         is_optional,

@@ -38,16 +38,16 @@ pub struct PossiblePart {
     /// all of them. Otherwise they are created and removed one by one.
     pub is_grouped: bool,
     /// The steps that create the partition, in this order.
-    pub creation_steps: Vec<Step>,
+    pub creation_steps: Vec<PartAction>,
     /// The steps that remove the partition, in this order. All of them are done, even if one fails.
-    pub removal_steps: Vec<Step>,
+    pub removal_steps: Vec<PartAction>,
     /// The time limit for each step. A program that runs longer is killed.
     pub timeout: Duration,
 }
 
 /// A step to create or remove a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum PartAction {
     /// Runs a program of the host. `command` is its path and arguments. `library_path` has
     /// directories with libraries that the program needs and the host's ld.so.cache does not list.
     Run {
@@ -311,7 +311,7 @@ fn fill_steps(
     specs: &[PartStep],
     attributes: &Attributes,
     host: &dyn HostView,
-) -> Result<Vec<Step>, DivisionError> {
+) -> Result<Vec<PartAction>, DivisionError> {
     let mut steps = Vec::new();
     for spec in specs {
         match spec {
@@ -327,7 +327,7 @@ fn fill_steps(
                     *program = host_program.path.to_string_lossy().into_owned();
                     library_path = host_program.library_path;
                 }
-                steps.push(Step::Run {
+                steps.push(PartAction::Run {
                     command,
                     library_path,
                 });
@@ -335,7 +335,7 @@ fn fill_steps(
             PartStep::Write(WriteStep { file, text }) => {
                 let text = text.fill(attributes)?;
                 if !text.is_empty() {
-                    steps.push(Step::Write(file.fill(attributes)?, text));
+                    steps.push(PartAction::Write(file.fill(attributes)?, text));
                 }
             }
         }

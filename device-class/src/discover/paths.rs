@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::slice;
 
-use super::found::Presence;
+use super::found::PathLookup;
 use super::{DeviceError, MAX_DEVICES, search};
 use crate::class::PathTemplate;
 use crate::host::{HostFile, HostView};
@@ -35,7 +35,7 @@ pub(super) fn find_matches(
     pattern: &PathPattern,
     attributes: &Attributes,
     view: &dyn HostView,
-) -> Result<Vec<search::Match>, DeviceError> {
+) -> Result<Vec<search::PathMatch>, DeviceError> {
     let matches = search::find_matches(pattern, attributes, view, MAX_DEVICES);
     matches.map_err(|error| DeviceError::io(pattern.to_string(), &error))
 }
@@ -64,7 +64,7 @@ pub(super) fn look_up_path<T>(
     expected_type: &str,
     host: &dyn HostView,
     convert: impl FnOnce(HostFile) -> Option<T>,
-) -> Presence<T> {
+) -> PathLookup<T> {
     let path_text = path.display();
     match host.find_trusted_file(path) {
         Ok(Some(host_file)) => {
@@ -74,25 +74,27 @@ pub(super) fn look_up_path<T>(
                 ..
             } = host_file;
             match convert(host_file) {
-                Some(value) => Presence::Found(value),
+                Some(value) => PathLookup::Found(value),
                 // Users other than root can create a file at this path. If a file of the wrong type
                 // made the optional path unusable, such a user could keep containers from starting.
-                None if is_optional && can_others_replace => Presence::Optional,
-                None => Presence::Unusable(format!("{path_text} is {entry}, not {expected_type}")),
+                None if is_optional && can_others_replace => PathLookup::OptionalAbsent,
+                None => {
+                    PathLookup::Unusable(format!("{path_text} is {entry}, not {expected_type}"))
+                }
             }
         }
         Err(OwnershipError::Open { error, .. }) => {
-            Presence::Unusable(format!("cannot look up {path_text}: {error}"))
+            PathLookup::Unusable(format!("cannot look up {path_text}: {error}"))
         }
-        Ok(None) | Err(_) if is_optional => Presence::Optional,
-        Ok(None) => Presence::Unusable(format!("{path_text} does not exist")),
+        Ok(None) | Err(_) if is_optional => PathLookup::OptionalAbsent,
+        Ok(None) => PathLookup::Unusable(format!("{path_text} does not exist")),
         Err(OwnershipError::WorldWritable {
             path: directory, ..
-        }) => Presence::Unusable(format!(
+        }) => PathLookup::Unusable(format!(
             "{path_text} cannot be trusted: every user of the host can create files in {}; move it to \
              a directory of root's",
             directory.display()
         )),
-        Err(error) => Presence::Unusable(format!("{path_text} cannot be trusted: {error}")),
+        Err(error) => PathLookup::Unusable(format!("{path_text} cannot be trusted: {error}")),
     }
 }

@@ -10,7 +10,7 @@ use crate::template::Attributes;
 /// A path that matches a pattern. The attributes include those that were known before the search,
 /// and those that the pattern captures from the path.
 #[derive(Debug, Clone)]
-pub(super) struct Match {
+pub(super) struct PathMatch {
     pub(super) path: PathBuf,
     pub(super) attributes: Attributes,
 }
@@ -23,8 +23,8 @@ pub(super) fn find_matches(
     attributes: &Attributes,
     host: &dyn HostView,
     limit: usize,
-) -> io::Result<Vec<Match>> {
-    let root = Match {
+) -> io::Result<Vec<PathMatch>> {
+    let root = PathMatch {
         path: "/".into(),
         attributes: attributes.clone(),
     };
@@ -37,10 +37,10 @@ pub(super) fn find_matches(
 /// `found_matches`, until that has `limit` paths.
 fn add_descendant_matches(
     components: &[Component],
-    parent: Match,
+    parent: PathMatch,
     host: &dyn HostView,
     limit: usize,
-    found_matches: &mut Vec<Match>,
+    found_matches: &mut Vec<PathMatch>,
 ) -> io::Result<()> {
     let Some((component, remaining_components)) = components.split_first() else {
         found_matches.push(parent);
@@ -63,7 +63,7 @@ fn add_descendant_matches(
         }
         return add_descendant_matches(
             remaining_components,
-            Match { path, attributes },
+            PathMatch { path, attributes },
             host,
             limit,
             found_matches,
@@ -79,12 +79,12 @@ fn add_descendant_matches(
         let captures = component.capture_attributes(&name, &parent.attributes)?;
         let mut attributes = parent.attributes.clone();
         attributes.extend(captures);
-        Some(Match {
+        Some(PathMatch {
             path: parent.path.join(name),
             attributes,
         })
     });
-    let mut matches: Vec<Match> = matches.collect();
+    let mut matches: Vec<PathMatch> = matches.collect();
     matches.sort_unstable_by(|a, b| {
         let by_captures = component.compare_captures(&a.attributes, &b.attributes);
         by_captures.then_with(|| a.path.as_os_str().cmp(b.path.as_os_str()))

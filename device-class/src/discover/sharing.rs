@@ -169,7 +169,7 @@ fn new_empty_combined_device(id: DeviceId, first_member: &Device) -> Device {
         directories: Vec::new(),
         unmasked_entries: Vec::new(),
         net_interfaces: None,
-        readings: Vec::new(),
+        deferred_checks: Vec::new(),
         undivided_use_fault: None,
         ..first_member.clone()
     }
@@ -189,7 +189,9 @@ fn add_member(combined_device: &mut Device, member: Device) {
         return;
     }
     combined_device.health = Health::Healthy;
-    combined_device.readings.extend(member.readings);
+    combined_device
+        .deferred_checks
+        .extend(member.deferred_checks);
     add_missing_values(&mut combined_device.nodes, member.nodes);
     add_missing_values(&mut combined_device.files, member.files);
     add_missing_values(&mut combined_device.directories, member.directories);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::attributes::{self, FileReader, ReadError};
 use super::{MAX_DEVICES, search};
-use crate::class::{Condition, Expectation, Source, SymlinkRule};
+use crate::class::{Condition, Source, SymlinkRule, ValueConstraint};
 use crate::driver_properties::DriverProperties;
 use crate::host::HostView;
 use crate::name::{AttributeName, excerpt};
@@ -15,13 +15,13 @@ use crate::template::Attributes;
 /// A path that matches a `[[discover]]` table, with its attributes. It becomes a device if it meets
 /// the conditions of the table.
 #[derive(Debug, Clone)]
-pub(super) struct Candidate {
+pub(super) struct DeviceCandidate {
     /// The path that matched. `None` for a virtual device.
     pub(super) path: Option<PathBuf>,
     pub(super) attributes: Attributes,
 }
 
-impl fmt::Display for Candidate {
+impl fmt::Display for DeviceCandidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.path {
             Some(path) => write!(f, "{}", path.display()),
@@ -63,7 +63,7 @@ pub(super) fn find_candidates(
     host: &dyn HostView,
     warnings: &mut Vec<String>,
     refused_candidates: &mut RefusedCandidates,
-) -> Vec<Candidate> {
+) -> Vec<DeviceCandidate> {
     let mut candidates = match &source.path {
         None => list_virtual_devices(source.virtual_device_count.unwrap_or(0), host_attributes),
         Some(pattern) => {
@@ -75,7 +75,7 @@ pub(super) fn find_candidates(
                         Some(SymlinkRule::Required) => host.is_link(&path_match.path),
                         Some(SymlinkRule::Refused) => !host.is_link(&path_match.path),
                     })
-                    .map(|path_match| Candidate {
+                    .map(|path_match| DeviceCandidate {
                         path: Some(path_match.path),
                         attributes: path_match.attributes,
                     })
@@ -119,14 +119,14 @@ pub(super) fn find_candidates(
     candidates
 }
 
-fn list_virtual_devices(count: u16, host_attributes: &Attributes) -> Vec<Candidate> {
+fn list_virtual_devices(count: u16, host_attributes: &Attributes) -> Vec<DeviceCandidate> {
     let Ok(name) = AttributeName::try_from("index".to_owned()) else {
         return Vec::new();
     };
     let candidates = (0..count).map(|index| {
         let mut attributes = host_attributes.clone();
         attributes.insert(name.clone(), index.to_string());
-        Candidate {
+        DeviceCandidate {
             path: None,
             attributes,
         }
@@ -140,7 +140,7 @@ fn list_virtual_devices(count: u16, host_attributes: &Attributes) -> Vec<Candida
 /// conditions.
 fn read_candidate<'s>(
     source: &'s Source,
-    candidate: &mut Candidate,
+    candidate: &mut DeviceCandidate,
     properties: &DriverProperties,
     host: &dyn HostView,
 ) -> Result<Option<&'s Condition>, ReadError> {
@@ -203,10 +203,10 @@ fn describe_unmet_condition(condition: &Condition, attributes: &Attributes) -> S
 
 /// Returns the end of a message about an unexpected value, such as ", not `1` or `2`". For `NoneOf`
 /// it is empty, because the message already contains the refused value.
-pub(super) fn describe_expected_values(expected: &Expectation) -> String {
+pub(super) fn describe_expected_values(expected: &ValueConstraint) -> String {
     match expected {
-        Expectation::OneOf(values) => format!(", not `{}`", values.join("` or `")),
-        Expectation::NoneOf(_) => String::new(),
+        ValueConstraint::OneOf(values) => format!(", not `{}`", values.join("` or `")),
+        ValueConstraint::NoneOf(_) => String::new(),
     }
 }
 

@@ -5,7 +5,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::nodes::is_link_to;
-use super::{FoundNode, Inventory, Presence, RequestedDevices};
+use super::{FoundNode, Inventory, PathLookup, RequestedDevices};
 use crate::class::DeviceClass;
 use crate::device::DeviceKind;
 use crate::host::{HostView, MAX_ATTRIBUTE_BYTES};
@@ -55,7 +55,7 @@ pub(super) fn add_node_links(nodes: &mut [FoundNode], host: &dyn HostView) {
 /// Returns udev's links to a node. Leaves out a link that does not exist any more, or that now
 /// leads to another node.
 fn find_udev_links(node: &FoundNode, host: &dyn HostView) -> Vec<PathBuf> {
-    let Presence::Found(number) = node.number else {
+    let PathLookup::Found(number) = node.number else {
         return Vec::new();
     };
     let prefix = match number.kind {

@@ -16,7 +16,7 @@ pub use crate::device::{DeviceKind, DeviceNumber};
 pub use groups::GROUP_FILE_PATH;
 pub use real::RealHost;
 pub use recorded::{RecordedHost, RecordedHostError};
-pub use recording::Recording;
+pub use recording::HostRecorder;
 pub use view::HostViewCow;
 
 /// The maximum number of bytes that are read from a file for an attribute. A file in sysfs has at

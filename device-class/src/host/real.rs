@@ -20,7 +20,7 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::{DeviceKind, DeviceNumber, Entry, HostFile, HostView, MAX_LD_CACHE_BYTES, ProgramAbi};
 use crate::ld_cache::{Abi, LdCache};
-use crate::ownership::{self, OwnershipError, Tree, TreeFile};
+use crate::ownership::{self, OwnershipError, TreeFile, TrustedTree};
 
 /// A [`HostView`] of the real files below a root directory. If the root is not `/`, an absolute
 /// symbolic link is resolved inside the root.
@@ -35,7 +35,7 @@ pub struct RealHost {
     root_dir: Option<RootDir>,
     ld_cache: OnceCell<Option<LdCache>>,
     /// Opens the files that containers get, and checks which users can have placed them there.
-    tree: Tree,
+    tree: TrustedTree,
     /// A cache of the files that were looked up in `tree`. `None` means that there is no file. The
     /// cache is useful because a file is often looked up twice: a class may name a library by its
     /// soname and by a pattern, or a scan reads a file after it has found it.
@@ -54,7 +54,7 @@ impl RealHost {
             Some(RootDir::open(&root, Resolver::Openat2)?)
         };
         Ok(RealHost {
-            tree: Tree::new(&root),
+            tree: TrustedTree::new(&root),
             root,
             root_dir,
             ld_cache: OnceCell::new(),

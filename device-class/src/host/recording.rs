@@ -15,7 +15,7 @@ use crate::ownership::OwnershipError;
 
 /// A [`HostView`] that passes all calls to another view, and records the files, links and libraries
 /// that were read.
-pub struct Recording<'a> {
+pub struct HostRecorder<'a> {
     view: HostViewCow<'a>,
     /// The path of the root directory of `view` in the recorded host. It is `/`, or the path of a
     /// directory in which a driver is installed.
@@ -34,9 +34,9 @@ struct RecordedFiles {
     recorded_paths: BTreeSet<PathBuf>,
 }
 
-impl<'a> Recording<'a> {
+impl<'a> HostRecorder<'a> {
     pub fn new(view: &'a dyn HostView) -> Self {
-        Recording {
+        HostRecorder {
             view: HostViewCow::Borrowed(view),
             root: "/".into(),
             recorded_files: Rc::default(),
@@ -114,7 +114,7 @@ fn is_process_path(path: &Path) -> bool {
     })
 }
 
-impl HostView for Recording<'_> {
+impl HostView for HostRecorder<'_> {
     fn entry(&self, path: &Path) -> io::Result<Option<Entry>> {
         self.record_path(path);
         self.view.entry(path)
@@ -225,7 +225,7 @@ impl HostView for Recording<'_> {
     fn open_driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>> {
         let view = self.view.open_driver_root(path)?;
         self.record_path(path);
-        Ok(Box::new(Recording {
+        Ok(Box::new(HostRecorder {
             root: self.to_recorded_path(&self.view.canonicalize(path)?),
             view: HostViewCow::Owned(view),
             recorded_files: Rc::clone(&self.recorded_files),
@@ -235,7 +235,7 @@ impl HostView for Recording<'_> {
 
 /// Writes the recorded host in the format that [`super::RecordedHost::parse`] reads. Paths with
 /// spaces are left out, because the format cannot represent them.
-impl fmt::Display for Recording<'_> {
+impl fmt::Display for HostRecorder<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let recorded_files = self.recorded_files.borrow();
         let is_recordable = |path: &Path| !path.to_string_lossy().contains(char::is_whitespace);

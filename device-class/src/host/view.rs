@@ -1,4 +1,4 @@
-//! A [`HostView`] that is either borrowed or owned, for [`super::Recording`].
+//! A [`HostView`] that is either borrowed or owned, for [`super::HostRecorder`].
 
 use std::ops::Deref;
 

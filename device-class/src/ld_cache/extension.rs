@@ -17,7 +17,7 @@
 
 use std::ffi::CString;
 
-use super::image::Image;
+use super::image::CacheBytes;
 use super::{LdCacheError, MAX_NAME_BYTES, MAX_PATH_BYTES};
 
 /// The magic number of the extension directory (`cache_extension_magic` in glibc's
@@ -48,7 +48,7 @@ pub(super) struct Extensions {
 /// Returns an error for extensions that the loader refuses. Ignores those that the loader ignores:
 /// a table of subdirectories that is not aligned to 4 bytes, and of several sections with the same
 /// tag all except the last one.
-pub(super) fn parse(file: &[u8], image: Image<'_>) -> Result<Extensions, LdCacheError> {
+pub(super) fn parse(file: &[u8], image: CacheBytes<'_>) -> Result<Extensions, LdCacheError> {
     const OUTSIDE_FILE_ERROR: LdCacheError =
         LdCacheError::BadExtension("the directory is outside the file");
 
@@ -60,12 +60,18 @@ pub(super) fn parse(file: &[u8], image: Image<'_>) -> Result<Extensions, LdCache
         return Err(LdCacheError::BadExtension("the directory is misaligned"));
     }
     let directory = file.get(offset..).ok_or(OUTSIDE_FILE_ERROR)?;
-    if Image(directory).read_u32(0).ok_or(OUTSIDE_FILE_ERROR)? != EXTENSION_MAGIC {
+    if CacheBytes(directory)
+        .read_u32(0)
+        .ok_or(OUTSIDE_FILE_ERROR)?
+        != EXTENSION_MAGIC
+    {
         return Err(LdCacheError::BadExtension(
             "the directory's magic number is wrong",
         ));
     }
-    let count = Image(directory).read_u32(4).ok_or(OUTSIDE_FILE_ERROR)? as usize;
+    let count = CacheBytes(directory)
+        .read_u32(4)
+        .ok_or(OUTSIDE_FILE_ERROR)? as usize;
     let sections = &directory[DIRECTORY_SIZE..];
     if count > sections.len() / SECTION_SIZE {
         return Err(OUTSIDE_FILE_ERROR);
@@ -74,7 +80,11 @@ pub(super) fn parse(file: &[u8], image: Image<'_>) -> Result<Extensions, LdCache
         return Err(LdCacheError::BadExtension("there are too many sections"));
     }
     let (mut generator, mut hwcaps) = (None, None);
-    for section in sections.chunks_exact(SECTION_SIZE).take(count).map(Image) {
+    for section in sections
+        .chunks_exact(SECTION_SIZE)
+        .take(count)
+        .map(CacheBytes)
+    {
         let tag = section.read_u32(0).ok_or(OUTSIDE_FILE_ERROR)?;
         let start = section.read_u32(8).ok_or(OUTSIDE_FILE_ERROR)? as usize;
         let size = section.read_u32(12).ok_or(OUTSIDE_FILE_ERROR)? as usize;
@@ -101,7 +111,7 @@ pub(super) fn parse(file: &[u8], image: Image<'_>) -> Result<Extensions, LdCache
 /// Parses the names of the `glibc-hwcaps` subdirectories. Their offsets count from the header, as
 /// in the entries and as ldconfig writes them. (The loader counts from the first byte of the file.
 /// The two differ only if the older format precedes the header.)
-fn parse_hwcaps(image: Image<'_>, section: &[u8]) -> Result<Vec<CString>, LdCacheError> {
+fn parse_hwcaps(image: CacheBytes<'_>, section: &[u8]) -> Result<Vec<CString>, LdCacheError> {
     let (offsets, remainder) = section.as_chunks();
     if !remainder.is_empty() {
         return Ok(Vec::new());

@@ -8,9 +8,9 @@ use super::{LdCacheError, work};
 /// The bytes of a file from the header of the newer format to the end. Offsets of strings count
 /// from this header. Reading past the end returns `None`.
 #[derive(Clone, Copy)]
-pub(super) struct Image<'a>(pub(super) &'a [u8]);
+pub(super) struct CacheBytes<'a>(pub(super) &'a [u8]);
 
-impl<'a> Image<'a> {
+impl<'a> CacheBytes<'a> {
     /// Returns `N` bytes from `offset` on, or `None` if the file ends before.
     pub(super) fn read_bytes<const N: usize>(self, offset: usize) -> Option<[u8; N]> {
         self.0.get(offset..)?.first_chunk().copied()

@@ -1,6 +1,6 @@
 //! Parses the bytes of ld.so.cache, which may come from an untrusted image.
 
-use super::image::Image;
+use super::image::CacheBytes;
 use super::{
     ENTRY_SIZE, Entry, Flags, HEADER_SIZE, LdCache, LdCacheError, MAGIC, MAX_CACHE_BYTES,
     MAX_ENTRIES, MAX_NAME_BYTES, MAX_PATH_BYTES, extension,
@@ -30,7 +30,7 @@ impl LdCache {
             return Err(LdCacheError::TooLarge(file.len()));
         }
         let start = find_header(file)?;
-        let image = Image(&file[start..]);
+        let image = CacheBytes(&file[start..]);
         let header: [u8; HEADER_SIZE] =
             image.read_bytes(0).ok_or(LdCacheError::CutOff("header"))?;
         match header[28] & BYTE_ORDER_MASK {
@@ -57,7 +57,7 @@ fn find_header(file: &[u8]) -> Result<usize, LdCacheError> {
     if !file.starts_with(OLD_MAGIC) {
         return Err(LdCacheError::NotACache);
     }
-    let count = Image(file)
+    let count = CacheBytes(file)
         .read_u32(12)
         .ok_or(LdCacheError::CutOff("old header"))? as usize;
     let end = count
@@ -75,7 +75,7 @@ fn find_header(file: &[u8]) -> Result<usize, LdCacheError> {
         .ok_or(LdCacheError::OldFormat)
 }
 
-fn parse_entries(image: Image<'_>) -> Result<Vec<Entry>, LdCacheError> {
+fn parse_entries(image: CacheBytes<'_>) -> Result<Vec<Entry>, LdCacheError> {
     const CUT_OFF_ERROR: LdCacheError = LdCacheError::CutOff("table of entries");
 
     let count = image.read_u32(20).ok_or(CUT_OFF_ERROR)? as usize;
@@ -101,7 +101,10 @@ fn parse_entries(image: Image<'_>) -> Result<Vec<Entry>, LdCacheError> {
         .collect()
 }
 
-fn parse_entry(image: Image<'_>, entry_bytes: &[u8; ENTRY_SIZE]) -> Result<Entry, LdCacheError> {
+fn parse_entry(
+    image: CacheBytes<'_>,
+    entry_bytes: &[u8; ENTRY_SIZE],
+) -> Result<Entry, LdCacheError> {
     let read_u32 = |offset: usize| {
         let bytes = [
             entry_bytes[offset],

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{BaseFile, ClassSource, Content, Directory};
+use super::{BaseFile, ClassContent, ClassDirectory, ClassSource};
 use crate::class;
 use crate::name::ClassName;
 use crate::strict_toml::{EXTENDS_KEY, FileError};
@@ -13,15 +13,15 @@ const MAX_BASES: usize = 4;
 
 /// The result of a search for a class file. `None` means that no directory has the file, or that
 /// the file is empty.
-type Lookup = Option<Result<ClassSource, FileError>>;
+type BaseLookup = Option<Result<ClassSource, FileError>>;
 
 /// Finds the file of a class. If several directories have the file, the last of them is used. An
 /// empty file disables the class.
-pub(super) fn find_source(directories: &[PathBuf], name: &ClassName) -> Lookup {
+pub(super) fn find_source(directories: &[PathBuf], name: &ClassName) -> BaseLookup {
     let file = PathBuf::from(format!("{name}.toml"));
     let mut directories = directories.iter().rev();
     let directory = directories.find(|path| path.join(&file).symlink_metadata().is_ok())?;
-    let directory = Directory::open(directory)?;
+    let directory = ClassDirectory::open(directory)?;
     let source = ClassSource::read_in_directory(&directory, file.as_os_str());
     Some(source).filter(|source| !source.as_ref().is_ok_and(ClassSource::is_empty))
 }
@@ -39,11 +39,11 @@ pub(super) fn add_bases(sources: &mut [Result<ClassSource, FileError>]) {
     let extended_sources = sources.iter().enumerate().filter_map(|(index, source)| {
         let source = source.as_ref().ok()?;
         let text_source = match &source.content {
-            Content::Text(text) => {
+            ClassContent::Text(text) => {
                 class::find_extended_class(text)?;
                 Ok(source.clone())
             }
-            Content::Indexed(class) => {
+            ClassContent::Indexed(class) => {
                 let has_indexed_bases = class.bases().iter().all(|base| {
                     let is_base = |other: &&ClassSource| other.name.as_str() == base;
                     let base = sources.iter().flatten().find(is_base);
@@ -71,10 +71,11 @@ impl ClassSource {
     /// directory as that of `other`. Then `other` was merged with this class when the index was
     /// written.
     fn is_in_same_index_directory(&self, other: &Self) -> bool {
-        matches!(self.content, Content::Indexed(_)) && self.path.parent() == other.path.parent()
+        matches!(self.content, ClassContent::Indexed(_))
+            && self.path.parent() == other.path.parent()
     }
 
-    pub(super) fn add_bases(&mut self, find_source: impl Fn(&ClassName) -> Lookup) {
+    pub(super) fn add_bases(&mut self, find_source: impl Fn(&ClassName) -> BaseLookup) {
         match self.find_bases(find_source) {
             Ok(bases) => self.bases = bases,
             Err(error) => self.fault = self.fault.take().or(Some(error)),
@@ -83,7 +84,7 @@ impl ClassSource {
 
     fn find_bases(
         &self,
-        find_source: impl Fn(&ClassName) -> Lookup,
+        find_source: impl Fn(&ClassName) -> BaseLookup,
     ) -> Result<Vec<BaseFile>, FileError> {
         let mut bases: Vec<BaseFile> = Vec::new();
         let mut chain = vec![self.name.clone()];

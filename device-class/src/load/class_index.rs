@@ -101,7 +101,7 @@ impl FileState {
 
 /// An open class index, and the entries of its first line.
 pub(super) struct ClassIndex {
-    directory: Arc<ownership::Directory>,
+    directory: Arc<ownership::TrustedDirectory>,
     file: Arc<File>,
     header_length: u64,
     /// The time at which the index was written (ctime), in nanoseconds since 1970.
@@ -112,12 +112,12 @@ pub(super) struct ClassIndex {
 impl ClassIndex {
     /// Opens the index of a directory. Returns `None` if the directory has no index that this
     /// version can use, or if users other than root can change the index.
-    pub(super) fn open(directory: &Arc<ownership::Directory>) -> Option<Self> {
+    pub(super) fn open(directory: &Arc<ownership::TrustedDirectory>) -> Option<Self> {
         let file = directory.open_file(CLASS_INDEX_NAME.as_ref()).ok()?;
         Self::read(Arc::clone(directory), file)
     }
 
-    fn read(directory: Arc<ownership::Directory>, file: RegularFile) -> Option<Self> {
+    fn read(directory: Arc<ownership::TrustedDirectory>, file: RegularFile) -> Option<Self> {
         let file = file.into_file();
         let write_time = FileState::from_stat(&fstat(&file).ok()?)?.changed;
         let mut bytes = vec![0; FIRST_READ_BYTES];
@@ -163,7 +163,7 @@ impl ClassIndex {
 /// A class whose content is in a class index. The content is read when the class is needed.
 #[derive(Debug, Clone)]
 pub(super) struct IndexedClass {
-    directory: Arc<ownership::Directory>,
+    directory: Arc<ownership::TrustedDirectory>,
     index_file: Arc<File>,
     /// The offset of the class in the index file.
     start: u64,
@@ -180,7 +180,7 @@ impl PartialEq for IndexedClass {
 impl Eq for IndexedClass {}
 
 impl IndexedClass {
-    pub(super) fn directory(&self) -> &Arc<ownership::Directory> {
+    pub(super) fn directory(&self) -> &Arc<ownership::TrustedDirectory> {
         &self.directory
     }
 

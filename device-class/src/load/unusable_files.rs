@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use host_files::rooted_path::RegularFile;
 
-use super::{ClassSource, Directory, MAX_FILE_BYTES};
+use super::{ClassDirectory, ClassSource, MAX_FILE_BYTES};
 use crate::class;
 use crate::strict_toml::FileError;
 
@@ -60,7 +60,7 @@ pub fn is_requested_by_variable(
 /// Returns the request variable that a class file names. Returns `None` if users other than root
 /// can change the file, or if the file has no request variable.
 fn find_trusted_variable(path: &Path) -> Option<String> {
-    let directory = Directory::open(path.parent()?)?;
+    let directory = ClassDirectory::open(path.parent()?)?;
     let file = directory.open_file(path.file_name()?).ok()?;
     read_variable(file, MAX_FILE_BYTES)
 }

@@ -83,7 +83,7 @@ fn links_are_followed_and_checked() {
     fs::set_permissions(root.join("open"), Permissions::from_mode(0o777)).unwrap();
     symlink("open/link", root.join("via")).unwrap();
     assert!(fault("via").contains("chmod go-w /open"));
-    let directory = Directory::open(root).unwrap();
+    let directory = TrustedDirectory::open(root).unwrap();
     let via = directory
         .open_file(OsStr::new("via"))
         .unwrap_err()
@@ -101,7 +101,7 @@ fn a_directory_in_which_every_user_can_create_files_is_found() {
     fs::create_dir(tree.path().join("open")).unwrap();
     symlink("../d/f", tree.path().join("open/link")).unwrap();
     symlink("open/link", tree.path().join("via")).unwrap();
-    let shared = |path| match Tree::new(tree.path()).find_file(Path::new(path)) {
+    let shared = |path| match TrustedTree::new(tree.path()).find_file(Path::new(path)) {
         Err(OwnershipError::WorldWritable { path, .. }) => {
             Some(path.strip_prefix(tree.path()).unwrap().to_owned())
         }
@@ -134,7 +134,7 @@ fn links_count_only_if_they_and_their_directories_are_roots() {
     std::os::unix::fs::lchown(root.join("users"), Some(4711), None).unwrap();
     fs::hard_link(root.join("secret"), root.join("d/named")).unwrap();
     let found = |path: &str| {
-        let found = Tree::new(root).find_file(Path::new(path));
+        let found = TrustedTree::new(root).find_file(Path::new(path));
         found.map(|found| {
             (
                 found.path.strip_prefix(root).unwrap().to_owned(),
@@ -167,7 +167,7 @@ fn links_count_only_if_they_and_their_directories_are_roots() {
         "{error}"
     );
 
-    let checked = Tree::new(root).find_file(Path::new("/d/f")).unwrap();
+    let checked = TrustedTree::new(root).find_file(Path::new("/d/f")).unwrap();
     checked.open().unwrap();
     fs::rename(root.join("secret"), root.join("d/f")).unwrap();
     let error = checked.open().unwrap_err().to_string();
@@ -181,7 +181,11 @@ fn a_file_that_was_found_is_read_unless_it_was_replaced() {
         let top = tree();
         let directory = top.path().join("d");
         fs::set_permissions(&directory, Permissions::from_mode(mode)).unwrap();
-        let find = || Tree::new(top.path()).find_file(Path::new("/d/f")).unwrap();
+        let find = || {
+            TrustedTree::new(top.path())
+                .find_file(Path::new("/d/f"))
+                .unwrap()
+        };
         let found = find();
         assert_eq!(found.can_others_replace, mode != 0o755);
         let read = |file: &TreeFile| file.open_for_reading().unwrap().read(100).unwrap();
@@ -215,7 +219,7 @@ fn a_program_is_found_inside_its_root() {
 #[test]
 fn a_missing_directory_is_looked_up_once() {
     let top = tempfile::tempdir().unwrap();
-    let tree = Tree::new(top.path());
+    let tree = TrustedTree::new(top.path());
     let missing = top.path().join("opt");
     let error = |path: &str| tree.find_file(Path::new(path)).unwrap_err().to_string();
     for path in ["/opt/a/b", "/opt/a/c", "/opt/d"] {
@@ -225,7 +229,7 @@ fn a_missing_directory_is_looked_up_once() {
     fs::create_dir(&missing).unwrap();
     fs::write(missing.join("d"), "").unwrap();
     assert!(error("/opt/d").contains("No such file"));
-    Tree::new(top.path())
+    TrustedTree::new(top.path())
         .find_file(Path::new("/opt/d"))
         .unwrap();
 }

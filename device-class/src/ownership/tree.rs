@@ -37,12 +37,13 @@ const OTHERS_WRITE_MODE: u32 = 0o002;
 /// remembered, because classes name many paths in directories that exist only on other
 /// distributions.
 #[derive(Debug)]
-pub struct Tree {
+pub struct TrustedTree {
     root: PathBuf,
     directories: RefCell<HashMap<PathBuf, DirectoryLookup>>,
 }
 
-/// The result of looking up a directory. A [`Tree`] keeps it for later look-ups in the directory.
+/// The result of looking up a directory. A [`TrustedTree`] keeps it for later look-ups in the
+/// directory.
 #[derive(Debug, Clone)]
 enum DirectoryLookup {
     Found(Arc<LocatedFile>),
@@ -60,7 +61,7 @@ impl DirectoryLookup {
     }
 }
 
-/// A file that was found in a [`Tree`]. It is not open yet.
+/// A file that was found in a [`TrustedTree`]. It is not open yet.
 #[derive(Debug)]
 pub struct TreeFile {
     /// The directory that contains the file. `None` for the root of the tree.
@@ -118,10 +119,10 @@ impl TreeFile {
     }
 }
 
-impl Tree {
+impl TrustedTree {
     /// Creates a tree whose root is `root`, a path without symbolic links.
     pub fn new(root: &Path) -> Self {
-        Tree {
+        TrustedTree {
             root: root.into(),
             directories: RefCell::default(),
         }

@@ -8,7 +8,7 @@ use std::path::Path;
 use device_class::DeviceClass;
 use device_class::class::{PlacementPolicy, ReplicaCount};
 use device_class::config::Config;
-use device_class::discover::{self, Inventory, NodeForm, Presence};
+use device_class::discover::{self, Inventory, NodeInjectionMethod, PathLookup};
 use device_class::host::{RealHost, RecordedHost};
 
 use crate::{rows, shipped};
@@ -265,10 +265,12 @@ fn nodes_are_under_the_root_that_the_administrator_names() {
 /// For containers that are not root and do not know the host's group.
 #[test]
 fn nodes_have_the_mode_and_group_that_the_administrator_sets() {
-    let own = |form: &NodeForm| match form {
-        NodeForm::BindMount => None,
-        NodeForm::NodeCopy(own) => Some((own.mode, own.gid)),
-        NodeForm::CreatedNode(made) => Some((made.permissions.mode, made.permissions.gid)),
+    let own = |form: &NodeInjectionMethod| match form {
+        NodeInjectionMethod::BindMount => None,
+        NodeInjectionMethod::NodeCopy(own) => Some((own.mode, own.gid)),
+        NodeInjectionMethod::CreatedNode(made) => {
+            Some((made.permissions.mode, made.permissions.gid))
+        }
     };
     for (case, config, wanted) in [
         ("amd-gpu/xgmi", "", None),
@@ -325,13 +327,13 @@ fn further_directories_are_mounted_if_they_are_roots() {
         let [directory] = <[_; 1]>::try_from(found.edits.directories).unwrap();
         (directory.container_path, directory.directory)
     };
-    let at = |path: &str| Presence::Found(path.into());
+    let at = |path: &str| PathLookup::Found(path.into());
     assert_eq!(
         found("/run/daemon"),
         ("/tmp/daemon".into(), at("/run/daemon"))
     );
     match found("/tmp/daemon").1 {
-        Presence::Unusable(reason) => assert!(
+        PathLookup::Unusable(reason) => assert!(
             reason.starts_with("/tmp/daemon cannot be trusted: every user of the host"),
             "{reason}"
         ),

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use device_class::DeviceClass;
 use device_class::class::FileKind;
 use device_class::config::Config;
-use device_class::discover::{self, FileSource, FoundClass, Presence};
-use device_class::host::{RecordedHost, Recording};
+use device_class::discover::{self, FileSource, FoundClass, PathLookup};
+use device_class::host::{HostRecorder, RecordedHost};
 
 use crate::parse;
 
@@ -57,12 +57,12 @@ fn class(text: &str, config: &str) -> DeviceClass {
 fn files_are_the_drivers_and_nodes_the_hosts(found: &FoundClass, root: &str) {
     let edits = &found.edits;
     assert_eq!(edits.unusable_reasons().next(), None);
-    assert!(matches!(edits.nodes[0].number, Presence::Found(_)));
-    let in_root = |path: &str| Presence::Found(PathBuf::from(format!("{root}{path}")));
+    assert!(matches!(edits.nodes[0].number, PathLookup::Found(_)));
+    let in_root = |path: &str| PathLookup::Found(PathBuf::from(format!("{root}{path}")));
     assert_eq!(edits.libraries[0].file, in_root("/usr/lib/libchip.so.2.0"));
     let file_in_root = |path: &str| {
         let (path, kind) = (format!("{root}{path}").into(), FileKind::File);
-        Presence::Found(FileSource {
+        PathLookup::Found(FileSource {
             path,
             kind,
             is_writable: false,
@@ -104,7 +104,7 @@ fn the_class_or_the_configuration_names_the_root() {
 fn a_recording_has_the_files_of_the_drivers_root() {
     let host = RecordedHost::parse(HOST).unwrap();
     let class = class(CLASS, "");
-    let recording = Recording::new(&host);
+    let recording = HostRecorder::new(&host);
     discover::look_up_class(&class, (&BTreeSet::new()).into(), &recording).unwrap();
     let written = recording.to_string();
     let again = RecordedHost::parse(&written).unwrap();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use device_class::DeviceClass;
 use device_class::config::Config;
-use device_class::discover::{self, Presence};
+use device_class::discover::{self, PathLookup};
 use device_class::host::RecordedHost;
 use device_class::load::{self, ClassSource};
 
@@ -168,8 +168,8 @@ fn the_administrators_file_is_the_base() {
 }
 
 /// A container that sets none of its variables does not pay for the parsing of a class.
-/// The conditions of the base are for the driver root that the base names. A class that names none, or
-/// writes conditions itself, has conditions.
+/// The conditions of the base are for the driver root that the base names. A class that names none,
+/// or writes conditions itself, has conditions.
 #[test]
 fn another_driver_root_has_no_conditions_of_the_base() {
     let base = CHIP.replacen(
@@ -200,7 +200,7 @@ fn another_driver_root_has_no_conditions_of_the_base() {
             let class = directories.class(name).unwrap();
             let math = BTreeSet::from(["math".to_owned().try_into().unwrap()]);
             let found = discover::look_up_class(&class, (&math).into(), &host).unwrap();
-            let Presence::Found(file) = &found.edits.files[0].file else {
+            let PathLookup::Found(file) = &found.edits.files[0].file else {
                 panic!("{name}: {keys}: {:?}", found.edits.files);
             };
             assert_eq!(file.path, Path::new(path), "{name}: {keys}");

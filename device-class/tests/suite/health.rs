@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use device_class::discover::{self, Health, HealthHistory, KernelLogRecord};
-use device_class::host::{RecordedHost, Recording};
+use device_class::host::{HostRecorder, RecordedHost};
 use device_class::{DeviceClass, HostView};
 
 use crate::{rows, shipped};
@@ -346,7 +346,7 @@ fn an_rdma_card_comes_and_goes_with_its_port() {
 #[test]
 fn of_a_configuration_space_only_what_is_compared_is_read() {
     let host = shipped::host("nvidia-gpu/h200-virtual");
-    let recording = Recording::new(&host);
+    let recording = HostRecorder::new(&host);
     let _ = discover::find_devices(&shipped::class("nvidia-gpu"), &recording);
     let read = recording.to_string();
     assert!(read.contains("0000:00:06.0/config\n| (not\n"), "{read}");

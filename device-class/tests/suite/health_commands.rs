@@ -26,13 +26,16 @@ fn npus(pci_device: &str) -> Vec<Device> {
     let found = devices("ascend-npu", &host);
     // NPU 1 is divided: its parts are two of the four, and are not judged.
     assert_eq!(found.len(), 4, "{pci_device}");
-    let judged = found.into_iter().filter(|npu| !npu.readings.is_empty());
+    let judged = found
+        .into_iter()
+        .filter(|npu| !npu.deferred_checks.is_empty());
     judged.collect()
 }
 
 fn commands(device: &Device) -> Vec<HealthCommand> {
-    let readings = device.readings.iter();
-    let commands = readings.filter_map(|reading| HealthCommand::from_reading(reading, device));
+    let deferred_checks = device.deferred_checks.iter();
+    let commands =
+        deferred_checks.filter_map(|reading| HealthCommand::from_deferred_check(reading, device));
     commands.map(Result::unwrap).collect()
 }
 
@@ -42,8 +45,8 @@ fn command(device: &Device) -> HealthCommand {
 }
 
 /// nvidia-smi has to reach each GPU, or the GPU of an instance, and a GPU that is shared must
-/// not be in MIG mode (of others the facts tell that). `nvidia-smi --help-query-gpu` (550.163.01) has
-/// `uuid` and `mig.mode.current`; what is not supported is printed with `N/A` (nvidia-smi(1)).
+/// not be in MIG mode (of others the facts tell that). `nvidia-smi --help-query-gpu` (550.163.01)
+/// has `uuid` and `mig.mode.current`; what is not supported is printed with `N/A` (nvidia-smi(1)).
 #[test]
 fn nvidia_smi_is_asked_for_gpus_and_their_mig_mode() {
     let query = |gpu: &str, of: &str| {

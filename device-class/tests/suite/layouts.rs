@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use device_class::config::Config;
-use device_class::discover::{self, FoundClass, Presence};
+use device_class::discover::{self, FoundClass, PathLookup};
 use device_class::host::RecordedHost;
 use device_class::name::CapabilityName;
 
@@ -53,12 +53,12 @@ fn found_in(tree: &str, nodes: &str, config: &str) -> FoundClass {
 fn sources(found: &FoundClass, named: &str) -> Vec<String> {
     let libraries = found.edits.libraries.iter();
     let libraries = libraries.filter_map(|library| match &library.file {
-        Presence::Found(path) => Some(path),
+        PathLookup::Found(path) => Some(path),
         _ => None,
     });
     let files = found.edits.files.iter();
     let files = files.filter_map(|file| match &file.file {
-        Presence::Found(source) => Some(&source.path),
+        PathLookup::Found(source) => Some(&source.path),
         _ => None,
     });
     let paths = libraries
@@ -125,7 +125,7 @@ fn each_hosts_driver_is_found() {
                 node.host_path.display()
             );
             assert!(node.container_path.starts_with("/dev"), "{layout}");
-            assert!(matches!(node.number, Presence::Found(_)), "{layout}");
+            assert!(matches!(node.number, PathLookup::Found(_)), "{layout}");
         }
     }
 }
@@ -259,7 +259,7 @@ fn a_driver_container_needs_only_its_root() {
     let device = &found.inventory.devices[0];
     assert!(device.health.is_healthy(), "{}", device.health);
     for node in device.nodes.iter().chain(&found.edits.nodes) {
-        assert!(matches!(node.number, Presence::Found(_)), "{node:?}");
+        assert!(matches!(node.number, PathLookup::Found(_)), "{node:?}");
     }
 }
 
@@ -379,7 +379,7 @@ fn a_library_is_also_at_the_path_that_a_manifest_names() {
             .files
             .iter()
             .filter_map(|found| match &found.file {
-                Presence::Found(source) if source.path == Path::new(&file) => {
+                PathLookup::Found(source) if source.path == Path::new(&file) => {
                     Some(found.container_path.display().to_string())
                 }
                 _ => None,
@@ -423,8 +423,8 @@ fn a_library_on_the_host_is_given_or_named() {
         let mut libraries = host.edits.libraries.iter();
         let library = libraries.find(|library| library.soname == soname).unwrap();
         let result = match (&library.file, &library.omission_reason) {
-            (Presence::Found(path), None) => path.display().to_string(),
-            (Presence::Optional, Some(reason)) => reason.clone(),
+            (PathLookup::Found(path), None) => path.display().to_string(),
+            (PathLookup::OptionalAbsent, Some(reason)) => reason.clone(),
             other => panic!("{soname}: {other:?}"),
         };
         assert_eq!(result, expected, "{files}");

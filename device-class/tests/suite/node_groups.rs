@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use device_class::config::Config;
-use device_class::discover::{self, NodeForm};
-use device_class::host::{RecordedHost, Recording};
+use device_class::discover::{self, NodeInjectionMethod};
+use device_class::host::{HostRecorder, RecordedHost};
 use device_class::{DeviceClass, HostView};
 
 use crate::{parse, rows};
@@ -33,9 +33,9 @@ fn group(class: &DeviceClass, host: &dyn HostView) -> String {
         return reason.to_owned();
     }
     match &device.nodes[0].form {
-        NodeForm::BindMount => "bound".to_owned(),
-        NodeForm::NodeCopy(own) => own.gid.to_string(),
-        NodeForm::CreatedNode(made) => made.permissions.gid.to_string(),
+        NodeInjectionMethod::BindMount => "bound".to_owned(),
+        NodeInjectionMethod::NodeCopy(own) => own.gid.to_string(),
+        NodeInjectionMethod::CreatedNode(made) => made.permissions.gid.to_string(),
     }
 }
 
@@ -126,7 +126,7 @@ fn a_node_has_one_group() {
 fn only_the_line_of_the_group_is_recorded() {
     let host = RecordedHost::parse(&format!("{NODES}{GROUPS}")).unwrap();
     let class = class("path = \"/dev/chip{index}\", group = \"dialout\"").unwrap();
-    let recording = Recording::new(&host);
+    let recording = HostRecorder::new(&host);
     assert_eq!(group(&class, &recording), "20");
     let recorded = recording.to_string();
     assert!(

@@ -2,7 +2,7 @@
 
 mod shipped;
 
-use device_class::discover::{self, DeviceDivision, PossiblePart, Step};
+use device_class::discover::{self, DeviceDivision, PartAction, PossiblePart};
 use device_class::host::RecordedHost;
 
 use crate::{parse, rows};
@@ -123,7 +123,7 @@ fn a_device_and_its_parts_are_the_same_whichever_are_made() {
     assert_eq!(named(a), ["half at 0: none", "half at 4: none"]);
     assert_eq!(named(b)[2], "fast at 7: none");
     let part = &a.parts[1];
-    let run = |command: &[&str]| Step::Run {
+    let run = |command: &[&str]| PartAction::Run {
         command: command.iter().map(|one| (*one).to_owned()).collect(),
         library_path: Vec::new(),
     };
@@ -210,7 +210,7 @@ fn parts_may_be_those_that_facts_name() {
         panic!("{names:?}")
     };
     assert_eq!(third.existing_id.as_ref().unwrap().as_str(), "ap7");
-    let removed = Step::Write("/sys/disks/a/remove".into(), "7".to_owned());
+    let removed = PartAction::Write("/sys/disks/a/remove".into(), "7".to_owned());
     assert_eq!(third.removal_steps[1], removed);
     // Where nothing is there is nothing to remove.
     assert_eq!(

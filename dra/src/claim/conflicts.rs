@@ -14,7 +14,7 @@ const MAX_NAMED_CLAIMS: usize = 5;
 /// The error if a device cannot be prepared for a claim, because other claims have the device or
 /// too many shares of it.
 #[derive(Debug, thiserror::Error)]
-pub enum Conflict {
+pub enum ClaimConflict {
     /// Another claim still has the device, and the device cannot be shared. This should not happen,
     /// because the scheduler allocates such a device to one claim only.
     #[error(
@@ -70,7 +70,7 @@ impl<'a> ClaimedDevice<'a> {
             // part may have this id.
             Some(NamedDevice::Part(parent, part)) => (
                 part.existing_id.as_ref(),
-                Some(&parent.divisible.whole_device.id),
+                Some(&parent.division.whole_device.id),
             ),
             Some(NamedDevice::Device(device)) if recorded_id.is_none() => {
                 (Some(&device.id), device.part_of.as_ref())
@@ -172,7 +172,7 @@ pub(super) fn check_conflicts(
     devices: &[ResolvedDevice<'_>],
     previous_record: Option<&Record>,
     other_records: &[Record],
-) -> Result<(), Conflict> {
+) -> Result<(), ClaimConflict> {
     // Devices with admin access are not checked, because several claims may have such a device at
     // the same time.
     let exclusive_devices = || {
@@ -199,7 +199,7 @@ pub(super) fn check_conflicts(
         }
         let pool = device.allocated_device.pool.clone();
         if let Some((record, name)) = conflicting_records.first() {
-            return Err(Conflict::DeviceInUse {
+            return Err(ClaimConflict::DeviceInUse {
                 pool,
                 device: (*name).to_owned(),
                 holder: record.qualified_name(),
@@ -219,7 +219,7 @@ pub(super) fn check_conflicts(
             .and_then(|present| present.replicas)
             .unwrap_or(1);
         if used_count > 0 && requested_count.saturating_add(used_count) > u64::from(total_count) {
-            return Err(Conflict::TooFewShares {
+            return Err(ClaimConflict::TooFewShares {
                 pool,
                 device: device.allocated_device.device.clone(),
                 total: total_count,

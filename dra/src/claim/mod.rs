@@ -4,7 +4,7 @@
 mod allocation;
 mod conflicts;
 mod parameters;
-mod part_maker;
+mod part_creator;
 mod part_steps;
 mod prepare;
 mod record;
@@ -13,9 +13,9 @@ mod specification;
 mod store;
 
 pub use allocation::{AllocatedDevice, AllocationError, list_allocated_devices};
-pub use conflicts::Conflict;
+pub use conflicts::ClaimConflict;
 pub use parameters::{ParameterError, Parameters};
-pub use part_maker::{PartCreator, PartError};
+pub use part_creator::{PartCreator, PartError};
 pub use prepare::{ClaimPreparer, PrepareError, UnprepareError};
 pub use record::{ClaimUid, PendingDevice, PreparedDevice, Record};
 pub(crate) use store::StoreLock;

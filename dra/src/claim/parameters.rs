@@ -73,7 +73,7 @@ impl Parameters {
         allowed.retain(|name| !switchable.contains(name));
         allowed.extend(class.spec.list_excluding_capabilities());
         for name in &self.capabilities {
-            let implied = request.with_implied(&BTreeSet::from([name.clone()]));
+            let implied = request.add_implied_capabilities(&BTreeSet::from([name.clone()]));
             let is_trusted = |name| request.trusted_capabilities.contains(name);
             if implied.iter().any(is_trusted) {
                 return Err(ParameterError::TrustedCapability(name.clone()));

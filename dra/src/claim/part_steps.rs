@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use daemon::host_inventory::host_program;
-use device_class::discover::Step;
+use device_class::discover::PartAction;
 use device_class::name::excerpt;
 use device_class::ownership;
 use injection_plan::program_output;
@@ -55,18 +55,18 @@ impl StepsResult {
 /// the sequence.
 pub(super) fn run_steps(
     host_root: &Path,
-    steps: &[Step],
+    steps: &[PartAction],
     timeout: Duration,
     stops_at_failure: bool,
 ) -> StepsResult {
     let mut result = StepsResult::Success;
     for step in steps {
         let step_result = match step {
-            Step::Run {
+            PartAction::Run {
                 command,
                 library_path,
             } => run_program(host_root, command, library_path, timeout),
-            Step::Write(file, text) => write_file(host_root, file, text, timeout),
+            PartAction::Write(file, text) => write_file(host_root, file, text, timeout),
         };
         if !step_result.is_success() {
             tracing::warn!("{}", step_result.describe_failure());

@@ -12,15 +12,15 @@ use std::path::PathBuf;
 
 use daemon::kubelet_api::dra::v1::Device;
 use device_class::name::{ClassName, DeviceId};
-use injection_plan::cdi::{SpecificationForm, ThinHook};
+use injection_plan::cdi::{CdiHookOptions, SpecificationForm};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
 use super::allocation::{
     AllocatedDevice, AllocationError, list_allocated_devices, list_reserving_pods,
 };
-use super::conflicts::{self, Conflict};
+use super::conflicts::{self, ClaimConflict};
 use super::parameters::ParameterError;
-use super::part_maker::{OtherClaims, PartCreator, PartError};
+use super::part_creator::{OtherClaims, PartCreator, PartError};
 use super::record::{ClaimUid, PreparedDevice, Record};
 use super::resolved_device::ResolvedDevice;
 use super::specification::{self, SpecificationError};
@@ -44,7 +44,7 @@ pub enum PrepareError {
     )]
     NoDevice { pool: String, device: String },
     #[error(transparent)]
-    Conflict(#[from] Conflict),
+    Conflict(#[from] ClaimConflict),
     #[error(transparent)]
     Part(#[from] PartError),
     #[error(transparent)]
@@ -77,13 +77,13 @@ pub struct ClaimPreparer {
     pub hook_config_path: Option<PathBuf>,
     /// The path at which container engines see the host's root directory, which is usually `/`.
     pub host_root: PathBuf,
-    pub part_maker: PartCreator,
+    pub part_creator: PartCreator,
 }
 
 impl ClaimPreparer {
     fn specification_form(&self) -> SpecificationForm<'_> {
         SpecificationForm {
-            hook: Some(ThinHook {
+            hook: Some(CdiHookOptions {
                 program_path: &self.hook_path,
                 timeout_seconds: runtime_config::HOOK_TIMEOUT_SECONDS,
                 config_path: self.hook_config_path.as_deref(),
@@ -149,7 +149,7 @@ impl ClaimPreparer {
                 unreadable_records,
             };
             for device in unready_devices {
-                let (current_class, id) = self.part_maker.ensure_device_ready(
+                let (current_class, id) = self.part_creator.ensure_device_ready(
                     device.class,
                     &device.allocated_device.device,
                     &other_claims,
@@ -285,7 +285,7 @@ impl ClaimPreparer {
                     .iter()
                     .find(|class| class.class.name == pending_device.class);
                 match class {
-                    Some(class) => self.part_maker.roll_back(class, &pending_device.device)?,
+                    Some(class) => self.part_creator.roll_back(class, &pending_device.device)?,
                     None => tracing::warn!(
                         "{} was perhaps made by half, and class {} is not served any more: look \
                          at the host whether something is left",

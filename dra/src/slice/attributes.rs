@@ -98,7 +98,7 @@ pub(super) fn build_part_attributes(
     parent: &DivisibleDevice,
     part: &PossiblePart,
 ) -> BTreeMap<String, DeviceAttribute> {
-    let mut attributes = build_attributes(class, &parent.divisible.whole_device);
+    let mut attributes = build_attributes(class, &parent.division.whole_device);
     attributes.retain(|name, _| !["resource", "index"].contains(&name.as_str()));
     attributes.insert(PART_ATTRIBUTE.into(), build_string_attribute(&part.profile));
     attributes.insert(
@@ -132,7 +132,7 @@ fn list_offered_devices(class: &ClassDevices) -> impl Iterator<Item = &Device> {
         .into_iter()
         .map(|entry| match entry {
             PoolEntry::Device(_, device) => device,
-            PoolEntry::Divisible(parent) => &parent.divisible.whole_device,
+            PoolEntry::Divisible(parent) => &parent.division.whole_device,
         })
 }
 

@@ -79,14 +79,9 @@ pub(super) fn build_divisible_device(
         };
         Some(vec![consumption])
     };
-    let mut entries = build_devices(
-        class,
-        &parent.divisible.whole_device,
-        &parent.name,
-        features,
-    );
+    let mut entries = build_devices(class, &parent.division.whole_device, &parent.name, features);
     for entry in &mut entries {
-        entry.consumes_counters = build_consumption(&parent.divisible.counters);
+        entry.consumes_counters = build_consumption(&parent.division.counters);
     }
     for (name, part) in parent.parts() {
         let taints = build_health_taints(class, class.part_health(parent, part), features);
@@ -106,7 +101,7 @@ pub(super) fn build_divisible_device(
 pub(super) fn build_counter_set(device: &DivisibleDevice) -> CounterSet {
     CounterSet {
         name: device.name.clone(),
-        counters: to_counters(&device.divisible.counters),
+        counters: to_counters(&device.division.counters),
     }
 }
 

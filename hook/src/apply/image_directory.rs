@@ -10,7 +10,7 @@ use std::path::Path;
 
 use device_class::host::ProgramAbi;
 
-use crate::container::{Directory, FileKind, Handle, Name};
+use crate::container::{Directory, FileKind, FileName, Handle};
 
 /// The usual library directories: first that of Debian and Ubuntu, then that of Fedora, SUSE and
 /// Arch, then that of Alpine. The first one that contains a library of the image is used. If none
@@ -57,7 +57,7 @@ fn has_library(file: Handle, path: &Path) -> bool {
     let directory = Directory::new(file.into_fd(), path);
     let is_library = |name: &OsStr| {
         is_library_name(name)
-            && Name::new(name).is_ok_and(|name| {
+            && FileName::new(name).is_ok_and(|name| {
                 let entry = directory.open(name).ok().flatten();
                 entry.is_some_and(|entry| entry.kind() == FileKind::Regular)
             })

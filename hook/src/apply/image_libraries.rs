@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use device_class::class::SoName;
 use device_class::discover::ImageLibraries;
 
-use crate::container::{self, ContainerRoot, FileKind, Name};
+use crate::container::{self, ContainerRoot, FileKind, FileName};
 
 /// The maximum number of names that are read from a directory of the image. A directory with more
 /// entries is skipped with a warning. Packages of drivers have about ten files in a directory.
@@ -82,7 +82,7 @@ fn list_library_names(root: &ContainerRoot, path: &Path) -> container::Result<Ve
         if SoName::try_from(name.clone()).is_err() {
             continue;
         }
-        let kind = match directory.open(Name::new(&name)?)? {
+        let kind = match directory.open(FileName::new(&name)?)? {
             Some(entry) if entry.kind() == FileKind::Symlink => {
                 root.resolve(&path.join(&name))?.map(|entry| entry.kind())
             }

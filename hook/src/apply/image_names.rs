@@ -19,7 +19,7 @@ use device_class::host::ProgramAbi;
 use super::ApplyError;
 use super::image_directory::find_image_directory;
 use crate::container::{
-    self, ContainerRoot, FileKind, Handle, Identity, Name, Parent, read_link_target,
+    self, ContainerRoot, FileKind, FileName, Handle, Identity, Parent, read_link_target,
 };
 use crate::mount::{self, Mounter};
 
@@ -291,13 +291,13 @@ impl LibraryNameWriter<'_, '_> {
         needs_link: bool,
     ) -> Result<(), ApplyError> {
         let parent = &directory.handle;
-        let entry = Name::new(name)?;
+        let entry = FileName::new(name)?;
         let library_path = library.path.with_file_name(name);
         let mut link_result = Ok(());
         if needs_link {
             link_result = match parent.symlink(entry, &library_path) {
                 Ok(()) => return Ok(()),
-                Err(container::Error::Occupied { .. }) => Ok(()),
+                Err(container::Error::AlreadyExists { .. }) => Ok(()),
                 Err(error) => Err(error),
             };
         }
@@ -309,7 +309,7 @@ impl LibraryNameWriter<'_, '_> {
             FileKind::Symlink => match follow_link(parent, image_file, &library_path, name)? {
                 ImageLinkTarget::InjectedLibrary => Ok(()),
                 ImageLinkTarget::LibraryInSameDir(file) => {
-                    let file = Name::new(&file)?;
+                    let file = FileName::new(&file)?;
                     match parent.open(file)? {
                         Some(image_file) => {
                             self.mount_over_file(parent, file, &image_file, library)
@@ -324,12 +324,12 @@ impl LibraryNameWriter<'_, '_> {
                     if must_replace
                         && !self.mount_over_target(&directory.path.join(name), library)?
                     {
-                        parent.redirect_link(entry, &library_path)?;
+                        parent.replace_symlink_target(entry, &library_path)?;
                     }
                     Ok(())
                 }
             },
-            found_kind => Err(container::Error::Occupied {
+            found_kind => Err(container::Error::AlreadyExists {
                 path: directory.path.join(name),
                 found_kind,
             }
@@ -342,7 +342,7 @@ impl LibraryNameWriter<'_, '_> {
     fn mount_over_file(
         &mut self,
         parent: &Parent,
-        name: Name<'_>,
+        name: FileName<'_>,
         image_file: &Handle,
         library: &LibraryNames<'_>,
     ) -> Result<(), ApplyError> {
@@ -424,7 +424,7 @@ fn follow_link(
         if target.is_absolute() && target.parent() == library_path.parent() {
             return Ok(ImageLinkTarget::InjectedLibrary);
         }
-        let Ok(next_name) = Name::new(target.as_os_str()) else {
+        let Ok(next_name) = FileName::new(target.as_os_str()) else {
             break;
         };
         match parent.open(next_name)? {

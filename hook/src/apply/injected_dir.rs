@@ -10,8 +10,8 @@ use nix::sys::stat::Mode;
 
 use super::ApplyError;
 use super::tmpfs::{self, TmpfsDirectories};
-use crate::container::{ContainerRoot, FileKind, Name};
-use crate::mount::{Mounter, Source, TmpfsOptions};
+use crate::container::{ContainerRoot, FileKind, FileName};
+use crate::mount::{MountSource, Mounter, TmpfsOptions};
 
 /// The libraries and the other files that will be mounted below `/usr/lib/boathook` in a container.
 #[derive(Default)]
@@ -20,12 +20,12 @@ pub struct InjectedDir<'p> {
     libraries: BTreeMap<&'p Path, Vec<Library<'p>>>,
     /// The other files, such as programs, each with its usual path, such as `/usr/bin/npu-info`. At
     /// the usual path, the hook creates a symbolic link to the mounted file.
-    files: Vec<(Source, &'p Path)>,
+    files: Vec<(MountSource, &'p Path)>,
 }
 
 /// A library, its file name such as `libx.so.1.2`, and the names of the links to it, such as
 /// `libx.so.1`.
-type Library<'p> = (Source, &'p OsStr, &'p BTreeSet<String>);
+type Library<'p> = (MountSource, &'p OsStr, &'p BTreeSet<String>);
 
 /// The size limit of the tmpfs in bytes. The tmpfs contains only mount points and links. The
 /// contents of the mounted files do not count, because they are in other file systems.
@@ -48,7 +48,7 @@ impl<'p> InjectedDir<'p> {
     /// `links` are the names of symbolic links to it in the same directory.
     pub(super) fn add_library(
         &mut self,
-        source: Source,
+        source: MountSource,
         path: &'p Path,
         links: &'p BTreeSet<String>,
     ) -> Result<(), ApplyError> {
@@ -65,7 +65,7 @@ impl<'p> InjectedDir<'p> {
 
     /// Adds a file of the host, which will be mounted at the path that [`Self::to_injected_path`]
     /// returns. The caller has already created a symbolic link from `path` to this mount point.
-    pub(super) fn add_file(&mut self, source: Source, path: &'p Path) {
+    pub(super) fn add_file(&mut self, source: MountSource, path: &'p Path) {
         self.files.push((source, path));
     }
 
@@ -95,9 +95,9 @@ impl<'p> InjectedDir<'p> {
             let directory = directories.create_directory(to_relative_path(path))?;
             for (source, name, links) in libraries {
                 let target =
-                    directory.open_or_create_mount_point(Name::new(name)?, source.kind())?;
+                    directory.open_or_create_mount_point(FileName::new(name)?, source.kind())?;
                 for link in links {
-                    directory.symlink(Name::new(link)?, Path::new(name))?;
+                    directory.symlink(FileName::new(link)?, Path::new(name))?;
                 }
                 mounts.push((source, target));
             }

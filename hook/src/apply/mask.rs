@@ -12,8 +12,8 @@ use nix::sys::stat::Mode;
 
 use super::ApplyError;
 use super::tmpfs::{self, TmpfsDirectories};
-use crate::container::{ContainerRoot, FileKind, Target, read_link_target};
-use crate::mount::{self, Mounter, Source, TmpfsOptions};
+use crate::container::{ContainerRoot, FileKind, MountTarget, read_link_target};
+use crate::mount::{self, MountSource, Mounter, TmpfsOptions};
 
 /// A read-only tmpfs that hides the contents of the directory `path` in the container. Only the
 /// files, links and mounts in the fields of this structure are visible.
@@ -27,7 +27,7 @@ pub struct Mask<'p> {
     /// The symbolic links that are created in the mask, with their paths and targets.
     pub(super) links: &'p BTreeMap<PathBuf, PathBuf>,
     /// The files of the host that are mounted in the mask, each with its path in the container.
-    pub(super) visible_files: Vec<(Source, &'p Path)>,
+    pub(super) visible_files: Vec<(MountSource, &'p Path)>,
 }
 
 /// The size limit of the tmpfs in bytes. Only the contents of created files count. The contents of
@@ -87,7 +87,7 @@ impl Mask<'_> {
     /// The file system must be a tmpfs: equal contents alone do not prove that the mask is mounted.
     /// For example, a container in the host's PID namespace sees the host's `/proc`, which may have
     /// the same contents.
-    fn is_complete(&self, root: &ContainerRoot, target: &Target) -> Result<bool, ApplyError> {
+    fn is_complete(&self, root: &ContainerRoot, target: &MountTarget) -> Result<bool, ApplyError> {
         if !target.is_tmpfs()? {
             return Ok(false);
         }

@@ -46,7 +46,7 @@ pub use injected_dir::InjectedDir;
 pub use rules::list_planned_rules;
 pub use sources::{OpenedAction, OpenedStep};
 pub(crate) use stale_nodes::{StaleNode, is_granted_by_cdi};
-pub use targets::{attach_steps, remove_outdated_masks};
+pub use targets::{apply_steps, remove_outdated_masks};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
@@ -170,18 +170,18 @@ pub(crate) fn apply_plan(
     // time limits of their own.
     let prepare_result = deadline.pause(|| prepare::prepare_devices(plan, &config.host_root));
     prepare_result.map_err(ApplyError::Deadline)??;
-    Stage::Sources.begin();
+    Stage::OpeningSources.begin();
     let mount_label = bundle.mount_label.as_deref();
     let steps = sources::open_sources(plan, &host, syscall_support, mount_label)?;
     let namespace =
         ContainerNamespace::from_pid(state.pid, &bundle.rootfs, syscall_support.resolver())?;
     check_masks(plan, &namespace, bundle, config)?;
-    Stage::Rules.begin();
+    Stage::SettingRules.begin();
     let interface_moves = NetInterfaceMoves::prepare(plan, &namespace, &config.host_root)?;
     let mut warnings = rules::allow_devices(plan, &namespace, bundle)?;
-    Stage::Container.begin();
+    Stage::MountingFiles.begin();
     let root = namespace.enter(&bundle.tmpfs_paths, syscall_support.resolver())?;
-    attach_steps(steps, &root, syscall_support, mount_label, &mut warnings)?;
+    apply_steps(steps, &root, syscall_support, mount_label, &mut warnings)?;
     if let Some(interface_moves) = interface_moves {
         warnings.extend(interface_moves.move_interfaces()?);
     }

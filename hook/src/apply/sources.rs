@@ -17,7 +17,7 @@ use super::ApplyError;
 use super::loader::LibrarySearch;
 use super::mask::Mask;
 use crate::container::{DeviceAccess, FileKind};
-use crate::mount::{HostFile, MountDepth, Source, SourceRoot, SyscallSupport};
+use crate::mount::{HostFile, MountDepth, MountSource, SourceRoot, SyscallSupport};
 
 /// A step of the injection plan, with an open handle on its file of the host. With this handle, the
 /// step can be carried out in the container's mount namespace, where the path leads to another
@@ -36,13 +36,13 @@ pub struct OpenedStep<'p> {
 pub enum OpenedAction<'p> {
     Mask(Mask<'p>),
     Directory {
-        source: Source,
+        source: MountSource,
         path: &'p Path,
     },
     /// A device node that exists on the host. The container gets either a bind mount of the host's
     /// node, or a new node.
     Node {
-        source: Source,
+        source: MountSource,
         path: &'p Path,
         number: DeviceNumber,
         /// The mode and the owner of the host's node.
@@ -64,7 +64,7 @@ pub enum OpenedAction<'p> {
     /// A file that is mounted over the image's file at `path`. If the image has no file there, the
     /// container gets a symbolic link to the mounted file.
     File {
-        source: Source,
+        source: MountSource,
         path: &'p Path,
         is_optional: bool,
     },
@@ -72,7 +72,7 @@ pub enum OpenedAction<'p> {
     /// directory. `names` are all file names by which programs open the library. For the names in
     /// `image_links`, a link is also created in the image's library directory.
     Library {
-        source: Source,
+        source: MountSource,
         path: &'p Path,
         links: &'p BTreeSet<String>,
         names: &'p BTreeSet<String>,
@@ -227,7 +227,7 @@ fn open_file(
     host: &SourceRoot,
     mount: &BindMount,
     syscall_support: SyscallSupport,
-) -> Result<Source, ApplyError> {
+) -> Result<MountSource, ApplyError> {
     let file = host.open_file_without_links(&mount.source)?;
     check_kind(&file, mount.source_kinds)?;
     to_source(&file, mount, syscall_support)
@@ -237,13 +237,18 @@ fn to_source(
     file: &HostFile,
     mount: &BindMount,
     syscall_support: SyscallSupport,
-) -> Result<Source, ApplyError> {
+) -> Result<MountSource, ApplyError> {
     let depth = if mount.recursive {
         MountDepth::Recursive
     } else {
         MountDepth::Single
     };
-    Ok(Source::new(file, mount.attributes, depth, syscall_support)?)
+    Ok(MountSource::new(
+        file,
+        mount.attributes,
+        depth,
+        syscall_support,
+    )?)
 }
 
 fn check_kind(file: &HostFile, permitted_kinds: &[SourceKind]) -> Result<(), ApplyError> {

@@ -13,13 +13,13 @@ use super::image_names::{self, ImageDirectories, LibraryNames};
 use super::injected_dir::InjectedDir;
 use super::loader;
 use super::sources::{OpenedAction, OpenedStep, to_device_access};
-use crate::container::{ContainerRoot, DeviceAccess, FileKind, Name, Parent};
+use crate::container::{ContainerRoot, DeviceAccess, FileKind, FileName, Parent};
 use crate::log::format_error_chain;
-use crate::mount::{Mounter, Source, SyscallSupport};
+use crate::mount::{MountSource, Mounter, SyscallSupport};
 
 /// Carries out all injection steps: creates and mounts the files in the container. Adds a warning
 /// for each step that was not carried out as planned, for example if an optional file was left out.
-pub fn attach_steps(
+pub fn apply_steps(
     steps: Vec<OpenedStep<'_>>,
     root: &ContainerRoot,
     syscall_support: SyscallSupport,
@@ -205,7 +205,7 @@ impl<'r> ParentCache<'r> {
     fn open_or_create_parent<'p>(
         &mut self,
         path: &'p Path,
-    ) -> Result<(&Parent, Name<'p>), ApplyError> {
+    ) -> Result<(&Parent, FileName<'p>), ApplyError> {
         let (directory, name) = split_leaf(path)?;
         let parent = match self.last_parent.take() {
             Some(parent) if parent.0 == directory => parent,
@@ -242,12 +242,12 @@ fn create_link(
     parent_cache: &mut ParentCache<'_>,
 ) -> Result<(), ApplyError> {
     let (parent, name) = parent_cache.open_or_create_parent(path)?;
-    parent.symlink_unless_occupied(name, target)?;
+    parent.symlink_if_absent(name, target)?;
     Ok(())
 }
 
 fn mount_at_path(
-    source: Source,
+    source: MountSource,
     path: &Path,
     parent_cache: &mut ParentCache<'_>,
     mounter: &mut Mounter,
@@ -259,9 +259,9 @@ fn mount_at_path(
 /// Mounts a source on the entry `name` of a directory. Does nothing if the source is already
 /// mounted there, because the hook may run twice.
 fn mount_on_entry(
-    source: Source,
+    source: MountSource,
     parent: &Parent,
-    name: Name<'_>,
+    name: FileName<'_>,
     mounter: &mut Mounter,
 ) -> Result<(), ApplyError> {
     let target = parent.open_or_create_mount_point(name, source.kind())?;
@@ -279,7 +279,7 @@ fn mount_on_entry(
 /// own directory. Nothing is mounted over the link's target, because other links may lead to it as
 /// well, as to `/bin/busybox`.
 fn mount_file<'p>(
-    source: Source,
+    source: MountSource,
     path: &'p Path,
     parent_cache: &mut ParentCache<'_>,
     mounter: &mut Mounter,
@@ -287,9 +287,9 @@ fn mount_file<'p>(
 ) -> Result<(), ApplyError> {
     let (parent, name) = parent_cache.open_or_create_parent(path)?;
     let link_target = InjectedDir::to_injected_path(path);
-    match parent.symlink_unless_occupied(name, &link_target)? {
+    match parent.symlink_if_absent(name, &link_target)? {
         None => {}
-        Some(FileKind::Symlink) => parent.redirect_link(name, &link_target)?,
+        Some(FileKind::Symlink) => parent.replace_symlink_target(name, &link_target)?,
         Some(_) => return mount_on_entry(source, parent, name, mounter),
     }
     injected_dir.add_file(source, path);
@@ -350,9 +350,7 @@ mod tests {
             ("/file", Some(FileKind::Regular), None),
         ] {
             let (parent, name) = root.open_or_create_parent(Path::new(path)).unwrap();
-            let kind = parent
-                .symlink_unless_occupied(name, Path::new("target"))
-                .unwrap();
+            let kind = parent.symlink_if_absent(name, Path::new("target")).unwrap();
             assert_eq!(kind, expected_kind, "{path}");
             let link = fs::read_link(top.path().join(&path[1..])).ok();
             assert_eq!(link.as_deref(), text.map(Path::new), "{path}");
@@ -407,7 +405,7 @@ mod tests {
             let host = SourceRoot::open(Path::new("/"), support.resolver()).unwrap();
             let steps = open_sources(&plan, &host, support, Some("label")).unwrap();
             let root = ContainerRoot::open(top.path(), support.resolver()).unwrap();
-            attach_steps(steps, &root, support, None, &mut Vec::new()).unwrap();
+            apply_steps(steps, &root, support, None, &mut Vec::new()).unwrap();
             assert_eq!(fs::metadata(&node).unwrap().rdev(), 0x103);
             let is_mounted = umount2(&node, MntFlags::MNT_DETACH).is_ok();
             assert_eq!(is_mounted, has_file);

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use nix::sys::stat::Mode;
 
 use super::ApplyError;
-use crate::container::{ContainerRoot, Name, Target, WritableDirectory};
-use crate::mount::{Mounter, Source, StagedTmpfs};
+use crate::container::{ContainerRoot, FileName, MountTarget, WritableDirectory};
+use crate::mount::{MountSource, Mounter, StagedTmpfs};
 
 const DIRECTORY_MODE: Mode = Mode::from_bits_truncate(0o755);
 
@@ -29,7 +29,7 @@ impl TmpfsDirectories {
     pub(super) fn create_parent<'p>(
         &mut self,
         path: &'p Path,
-    ) -> Result<(&WritableDirectory, Name<'p>), ApplyError> {
+    ) -> Result<(&WritableDirectory, FileName<'p>), ApplyError> {
         let relative_path = path.strip_prefix("/").unwrap_or(path);
         let (Some(parent), Some(name)) = (relative_path.parent(), relative_path.file_name()) else {
             return Err(ApplyError::Path {
@@ -37,7 +37,7 @@ impl TmpfsDirectories {
                 what: "a file",
             });
         };
-        Ok((self.create_directory(parent)?, Name::new(name)?))
+        Ok((self.create_directory(parent)?, FileName::new(name)?))
     }
 
     /// Returns the directory at `path`, which is relative to the root of the tmpfs. Creates the
@@ -55,7 +55,7 @@ impl TmpfsDirectories {
             };
             let directory = self
                 .create_directory(parent)?
-                .create_dir(Name::new(name)?, DIRECTORY_MODE)?;
+                .create_dir(FileName::new(name)?, DIRECTORY_MODE)?;
             self.by_path.insert(path.to_owned(), directory);
         }
         Ok(&self.by_path[path])
@@ -66,7 +66,7 @@ impl TmpfsDirectories {
 /// the tmpfs read-only, so that programs of the container cannot replace files in it.
 pub(super) fn attach_with_mounts(
     staged_tmpfs: StagedTmpfs,
-    mounts: Vec<(Source, Target)>,
+    mounts: Vec<(MountSource, MountTarget)>,
     mounter: &mut Mounter,
 ) -> Result<(), ApplyError> {
     let tmpfs = staged_tmpfs.attach(mounter)?;
@@ -81,7 +81,7 @@ pub(super) fn attach_with_mounts(
 pub(super) fn is_mounted_at(
     root: &ContainerRoot,
     path: &Path,
-    source: &Source,
+    source: &MountSource,
 ) -> Result<bool, ApplyError> {
     let file = root.resolve(path)?;
     Ok(file.is_some_and(|file| file.identity() == source.identity()))

@@ -6,14 +6,13 @@
 //! changes running containers and updates their records. This module also revokes device rules,
 //! because a revocation uses only the record and the container's cgroup.
 
-mod at_start;
 mod cgroup;
 pub mod lock;
 mod record;
 pub mod record_files;
 mod revoke;
+mod start_record;
 
-pub use at_start::{list_spec_rules, write_start_record};
 pub use record::{
     Announcement, AttachmentRecord, AwaitedRequest, ContainerDevice, CreatedFile, CreatedFileKind,
     FileIdentity, RecordedRule, add_host_nodes, list_step_rules, make_substitute_id, merge_owners,
@@ -24,3 +23,4 @@ pub use record_files::{
     read_records_and_log_errors,
 };
 pub use revoke::RevokeError;
+pub use start_record::{list_spec_rules, write_start_record};

@@ -123,7 +123,7 @@ impl LockedRecord {
     ///
     /// Also revokes the device rules of these devices again, because this process may have allowed
     /// them after `detach` had revoked them.
-    pub fn save_merged(
+    pub fn save_without_detached_devices(
         &self,
         saved_record: &AttachmentRecord,
         record: &mut AttachmentRecord,
@@ -152,7 +152,7 @@ impl LockedRecord {
             Ok(Some(current_record)) if current_record.is_from_same_start(saved_record) => {
                 current_record
             }
-            Ok(None) if saved_record.has_content() => saved_record.without_content(),
+            Ok(None) if saved_record.has_content() => saved_record.without_attachments(),
             Ok(_) => return Vec::new(),
             Err(error) => {
                 log::warning(&error.to_string());

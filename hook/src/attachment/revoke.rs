@@ -94,7 +94,7 @@ impl AttachmentRecord {
         cgroup: &DeviceCgroup,
         revoked_rules: &[DeviceRule],
     ) -> Result<SpecRules, RevokeError> {
-        let is_hidden = cgroup.has_hidden_program()?;
+        let is_hidden = cgroup.is_device_program_hidden()?;
         if is_hidden && !self.has_all_rules && !self.had_no_injection_at_start {
             return Err(RevokeError::HiddenProgram);
         }
@@ -131,7 +131,9 @@ impl AttachmentRecord {
         // The kernel may not show which devices the cgroup allows. In this case, all rules are
         // revoked once more. If this succeeds, the cgroup allows none of them.
         let are_rules_visible = || {
-            Ok::<_, CgroupError>(!cgroup.has_hidden_program()? && !cgroup.has_hidden_exceptions()?)
+            Ok::<_, CgroupError>(
+                !cgroup.is_device_program_hidden()? && !cgroup.has_hidden_exceptions()?,
+            )
         };
         if !are_rules_visible().unwrap_or(false)
             && self.revoke_rules(rules, remaining_record).is_ok()

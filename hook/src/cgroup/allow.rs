@@ -9,7 +9,7 @@ use super::report::{AllowReport, UnitReport};
 use super::revoke::exclude_devices;
 use super::rule::{self, DeviceRule};
 use super::spec_rules::SpecRules;
-use super::systemd::{HostSystemd, Systemd, Unit};
+use super::systemd::{SystemdClient, SystemdPaths, Unit};
 use super::{CgroupDir, CgroupOwner, DeviceCgroup, v1, v2};
 
 impl DeviceCgroup {
@@ -41,7 +41,7 @@ impl DeviceCgroup {
         rules: &[DeviceRule],
         spec_rules: &SpecRules,
     ) -> Result<AllowReport, CgroupError> {
-        self.allow_through_systemd(HostSystemd::default(), rules, spec_rules)
+        self.allow_through_systemd(SystemdPaths::default(), rules, spec_rules)
     }
 
     /// Allows the devices of `new_rules` and revokes those of `stale_rules`. A device that also has
@@ -67,7 +67,7 @@ impl DeviceCgroup {
         }
         let mut warnings = self.revoke_in_units(&rules_to_revoke);
         match self.change_rules(
-            HostSystemd::default(),
+            SystemdPaths::default(),
             &rules_to_revoke,
             new_rules,
             spec_rules,
@@ -86,7 +86,7 @@ impl DeviceCgroup {
     /// `systemd`, because tests pass those of a simulated systemd.
     pub(crate) fn allow_through_systemd(
         &self,
-        systemd: HostSystemd,
+        systemd: SystemdPaths,
         rules: &[DeviceRule],
         spec_rules: &SpecRules,
     ) -> Result<AllowReport, CgroupError> {
@@ -98,7 +98,7 @@ impl DeviceCgroup {
     /// no effect.
     fn change_rules(
         &self,
-        systemd: HostSystemd,
+        systemd: SystemdPaths,
         revoked_rules: &[DeviceRule],
         rules: &[DeviceRule],
         spec_rules: &SpecRules,
@@ -111,7 +111,7 @@ impl DeviceCgroup {
             return Ok(report);
         }
         let units = self.find_restricting_units()?;
-        let mut systemd = Systemd::new(systemd);
+        let mut systemd = SystemdClient::new(systemd);
         let mut allow_in_units = |rules: &[DeviceRule]| -> Vec<_> {
             let allow = |(unit, has_other_processes): &(Unit, bool)| UnitReport {
                 has_other_processes: *has_other_processes,
@@ -121,7 +121,7 @@ impl DeviceCgroup {
         };
         match self {
             Self::V1(cgroup) => {
-                let earlier_list = v1::DeviceList::read(&cgroup.dir)?;
+                let earlier_list = v1::CgroupDeviceList::read(&cgroup.dir)?;
                 report.units = allow_in_units(&report.rules);
                 // On cgroup v1, systemd clears `devices.list` before it writes the rules of the
                 // unit. The rules that the runtime had set are then lost, so they are written again

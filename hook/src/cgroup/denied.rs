@@ -20,10 +20,10 @@ impl DeviceCgroup {
     /// Reports whether the kernel hides the instructions of a device program that is attached to
     /// the container's own cgroups (`net.core.bpf_jit_harden=2`). A hidden program cannot be
     /// rewritten. It can only be replaced by a new program that is generated from config.json.
-    pub fn has_hidden_program(&self) -> Result<bool, CgroupError> {
+    pub fn is_device_program_hidden(&self) -> Result<bool, CgroupError> {
         match self {
             Self::V1(_) => Ok(false),
-            Self::V2(cgroup) => v2::has_hidden_program(cgroup),
+            Self::V2(cgroup) => v2::is_device_program_hidden(cgroup),
         }
     }
 
@@ -33,7 +33,7 @@ impl DeviceCgroup {
     pub fn has_hidden_exceptions(&self) -> Result<bool, CgroupError> {
         match self {
             Self::V1(cgroup) => {
-                Ok(v1::DeviceList::read(&cgroup.dir)? == v1::DeviceList::AllDevices)
+                Ok(v1::CgroupDeviceList::read(&cgroup.dir)? == v1::CgroupDeviceList::AllDevices)
             }
             Self::V2(_) => Ok(false),
         }
@@ -47,7 +47,7 @@ impl DeviceCgroup {
             // A cgroup of v1 never allows more than its ancestors allow. So the list of this cgroup
             // is enough.
             Self::V1(cgroup) => {
-                let list = v1::DeviceList::read(&cgroup.dir)?;
+                let list = v1::CgroupDeviceList::read(&cgroup.dir)?;
                 let rules = merged_rules.into_iter().filter(|rule| !list.allows(rule));
                 Ok(DeniedRules {
                     rules: rules.collect(),

@@ -4,7 +4,7 @@
 use super::error::CgroupError;
 use super::rule::{self, DeviceRule};
 use super::spec_rules::SpecRules;
-use super::systemd::{HostSystemd, Systemd, Unit};
+use super::systemd::{SystemdClient, SystemdPaths, Unit};
 use super::{CgroupDir, CgroupOwner, DeviceCgroup, v1, v2};
 
 impl DeviceCgroup {
@@ -35,7 +35,7 @@ impl DeviceCgroup {
         let mut warnings = Vec::new();
         match self {
             Self::V1(cgroup) => {
-                let earlier_list = v1::DeviceList::read(&cgroup.dir)?;
+                let earlier_list = v1::CgroupDeviceList::read(&cgroup.dir)?;
                 if revoke_in_unit(cgroup, &rules, &mut warnings) {
                     v1::restore_entries(cgroup, &earlier_list)?;
                 }
@@ -111,7 +111,7 @@ pub(super) fn exclude_devices(rules: &[DeviceRule], kept_rules: &[DeviceRule]) -
 /// not be changed. Returns whether a unit was changed. If so, systemd has written all rules of the
 /// unit to the cgroup again, and other rules of the cgroup may be lost.
 fn revoke_in_unit(cgroup: &CgroupDir, rules: &[DeviceRule], warnings: &mut Vec<String>) -> bool {
-    let mut systemd = Systemd::new(HostSystemd::default());
+    let mut systemd = SystemdClient::new(SystemdPaths::default());
     let own_cgroups = cgroup
         .self_and_ancestors()
         .filter(|level| level.owner == CgroupOwner::Container);

@@ -7,7 +7,7 @@ use nix::fcntl::AtFlags;
 use nix::sys::stat::{Mode, SFlag, makedev, mknodat};
 use nix::unistd::{Gid, Uid, fchownat};
 
-use super::{Error, FileKind, Handle, Name, Result, WritableDirectory};
+use super::{Error, FileKind, FileName, Handle, Result, WritableDirectory};
 
 /// Returns the device number of an open file, such as `c 1:3` for `/dev/null`. Returns `None` if
 /// the file is not a device node.
@@ -46,7 +46,7 @@ impl WritableDirectory {
     /// given mode.
     pub fn create_device_node(
         &self,
-        name: Name<'_>,
+        name: FileName<'_>,
         device: DeviceNumber,
         access: DeviceAccess,
     ) -> Result<()> {
@@ -68,7 +68,7 @@ impl WritableDirectory {
         // not by its name.
         let handle = self.directory().open_existing(name)?;
         if find_device_number(&handle) != Some(device) {
-            return Err(self.directory().occupied_error(name, handle.kind()));
+            return Err(self.directory().already_exists_error(name, handle.kind()));
         }
         let owner = (handle.stat().st_uid, handle.stat().st_gid);
         if is_new && owner != (access.uid.as_raw(), access.gid.as_raw()) {

@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
-use super::{Error, FileKind, HANDLE_NOFOLLOW_FLAGS, Handle, Name, Result};
+use super::{Error, FileKind, FileName, HANDLE_NOFOLLOW_FLAGS, Handle, Result};
 
 /// A handle on a directory in a container. It can be cloned at low cost. Its methods take single
 /// names, do not follow symbolic links, and change nothing. Only [`super::WritableDirectory`] has
@@ -38,13 +38,13 @@ impl Directory {
         &self.path
     }
 
-    pub(crate) fn entry_path(&self, name: Name<'_>) -> PathBuf {
+    pub(crate) fn entry_path(&self, name: FileName<'_>) -> PathBuf {
         self.path.join(name.as_os_str())
     }
 
     /// Opens the entry `name`, which may be a file of any kind. If the entry is a symbolic link,
     /// opens the link itself. Returns `None` if there is no such entry.
-    pub fn open(&self, name: Name<'_>) -> Result<Option<Handle>> {
+    pub fn open(&self, name: FileName<'_>) -> Result<Option<Handle>> {
         match openat(
             &self.fd,
             name.as_os_str(),
@@ -59,7 +59,7 @@ impl Directory {
 
     /// Opens the directory `name`. Returns `None` if no entry has this name, or if the entry is not
     /// a directory. A symbolic link to a directory is not a directory.
-    pub(super) fn open_directory(&self, name: Name<'_>) -> Result<Option<Self>> {
+    pub(super) fn open_directory(&self, name: FileName<'_>) -> Result<Option<Self>> {
         let flags = HANDLE_NOFOLLOW_FLAGS | OFlag::O_DIRECTORY;
         match openat(&self.fd, name.as_os_str(), flags, Mode::empty()) {
             Ok(fd) => Ok(Some(Self::new(fd, &self.entry_path(name)))),
@@ -117,17 +117,22 @@ impl Directory {
 
     /// Opens the entry `name`. The caller expects that this entry exists. Fails with ENOENT if a
     /// process of the container has removed it.
-    pub(super) fn open_existing(&self, name: Name<'_>) -> Result<Handle> {
+    pub(super) fn open_existing(&self, name: FileName<'_>) -> Result<Handle> {
         self.open(name)?
             .ok_or_else(|| self.system_error("open", name, Errno::ENOENT))
     }
 
-    pub(super) fn system_error(&self, action: &'static str, name: Name<'_>, errno: Errno) -> Error {
+    pub(super) fn system_error(
+        &self,
+        action: &'static str,
+        name: FileName<'_>,
+        errno: Errno,
+    ) -> Error {
         Error::system(action, self.entry_path(name), errno)
     }
 
-    pub(super) fn occupied_error(&self, name: Name<'_>, found_kind: FileKind) -> Error {
-        Error::Occupied {
+    pub(super) fn already_exists_error(&self, name: FileName<'_>, found_kind: FileKind) -> Error {
+        Error::AlreadyExists {
             path: self.entry_path(name),
             found_kind,
         }

@@ -37,7 +37,7 @@ pub enum Error {
     },
     /// A file cannot be created, because another file already has its name.
     #[error("{} exists already: it is {found_kind}", path.display())]
-    Occupied { path: PathBuf, found_kind: FileKind },
+    AlreadyExists { path: PathBuf, found_kind: FileKind },
     #[error(
         "cannot create {}: the file system is read-only; use a writable root, or mount a tmpfs \
          at the directory",
@@ -118,11 +118,11 @@ impl Error {
     pub fn is_path_unusable(&self) -> bool {
         match self {
             Self::WrongKind { .. }
-            | Self::Occupied { .. }
+            | Self::AlreadyExists { .. }
             | Self::DanglingSymlink { .. }
             | Self::ReadOnly { .. }
             | Self::NotWritable { .. } => true,
-            error => error.is_below_file(),
+            error => error.has_non_directory_component(),
         }
     }
 
@@ -134,7 +134,7 @@ impl Error {
 
     /// Reports whether a directory of the path is a file, as in `/etc/passwd/x`, so that nothing
     /// can be at the path.
-    pub fn is_below_file(&self) -> bool {
+    pub fn has_non_directory_component(&self) -> bool {
         matches!(self, Self::File(error) if error.errno() == Errno::ENOTDIR)
     }
 

@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 
-use super::{Error, FileKind, Handle, Name, Procfs, Result, WritableDirectory};
+use super::{Error, FileKind, FileName, Handle, Procfs, Result, WritableDirectory};
 
 /// The mode of the parent directories that are created for a new file: all users can read them.
 const PARENT_MODE: Mode = Mode::from_bits_truncate(0o755);
@@ -43,7 +43,7 @@ impl WritableFile {
         old_file: Option<Handle>,
     ) -> Result<Self> {
         if let Some(old_file) = &old_file {
-            directory.check_mount(old_file, &directory.directory().path().join(&name))?;
+            directory.refuse_mount_point(old_file, &directory.directory().path().join(&name))?;
         }
         Ok(Self {
             directory,
@@ -70,7 +70,12 @@ impl WritableFile {
         let directory = self
             .directory
             .create_dirs(&self.missing_directories, PARENT_MODE)?;
-        directory.replace(Name::new(&self.name)?, self.old_file.as_ref(), bytes, mode)
+        directory.replace(
+            FileName::new(&self.name)?,
+            self.old_file.as_ref(),
+            bytes,
+            mode,
+        )
     }
 }
 
@@ -79,7 +84,7 @@ impl WritableDirectory {
     /// innermost directory.
     pub(super) fn create_dirs(self, names: &[OsString], mode: Mode) -> Result<Self> {
         names.iter().try_fold(self, |directory, name| {
-            directory.create_dir(Name::new(name)?, mode)
+            directory.create_dir(FileName::new(name)?, mode)
         })
     }
 }

@@ -12,11 +12,11 @@
 //! [`crate::mount::SourceRoot`] resolves paths of the host in the same way, inside a directory such
 //! as `/host`.
 
-mod creator;
 mod device;
 mod directory;
 mod error;
 mod file;
+mod file_owner;
 mod idmap;
 mod namespace;
 mod parent;
@@ -28,15 +28,15 @@ mod root;
 mod target;
 #[cfg(test)]
 mod tests;
-mod writable;
+mod writable_directory;
 
-pub(crate) use creator::FileOwner;
 pub use device::DeviceAccess;
 pub use device::find_device_number;
 pub(crate) use directory::Directory;
 pub use error::Error;
 pub(crate) use file::WritableFile;
-pub use host_files::rooted_path::{FileKind, Name, Resolver};
+pub(crate) use file_owner::FileOwner;
+pub use host_files::rooted_path::{FileKind, FileName, Resolver};
 pub use host_files::rooted_path::{HANDLE_FLAGS, HANDLE_NOFOLLOW_FLAGS, Handle, Identity, RootDir};
 pub(crate) use idmap::{IdMap, IdMapError, ReaderNamespace};
 pub use namespace::ContainerNamespace;
@@ -46,8 +46,8 @@ pub(crate) use policy::{NotWritableReason, WritableDirectory};
 pub use process::{ProcessState, is_init_process, read_process_state, read_start_time};
 pub use procfs::Procfs;
 pub use root::ContainerRoot;
-pub(crate) use target::Target;
-pub use writable::read_link_target;
+pub(crate) use target::MountTarget;
+pub use writable_directory::read_link_target;
 
 /// The result of an operation on a container's files. The error names the path and the reason.
 pub type Result<T> = std::result::Result<T, Error>;

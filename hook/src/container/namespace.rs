@@ -10,7 +10,7 @@ use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{Mode, fstat, fstatat, stat, umask};
 
-use super::process::{find_living_thread_if_main_ended, read_parent_pid, read_process_start_time};
+use super::process::{find_main_thread_substitute, read_parent_pid, read_process_start_time};
 use super::procfs::read_proc;
 use super::root::RootProperties;
 use super::{
@@ -83,7 +83,7 @@ impl ContainerNamespace {
             pid,
             rootfs,
             |_, process_dir, root| {
-                check_root(process_dir, rootfs, resolver, root)?;
+                verify_root_identity(process_dir, rootfs, resolver, root)?;
                 Ok((RootLocation::MountPath(rootfs.to_owned()), root))
             },
         )
@@ -100,7 +100,7 @@ impl ContainerNamespace {
     /// # Errors
     /// The errors of [`Self::from_pid`], and also [`Error::ProcessIdReused`] and
     /// [`Error::UnexpectedProcessRoot`].
-    pub fn from_running(
+    pub fn from_running_container(
         pid: i32,
         start_time: Option<u64>,
         rootfs: &Path,
@@ -113,7 +113,7 @@ impl ContainerNamespace {
         }) {
             return Err(Error::ProcessIdReused { pid });
         }
-        let thread_dir = find_living_thread_if_main_ended(&process_dir, pid)?;
+        let thread_dir = find_main_thread_substitute(&process_dir, pid)?;
         Self::open(
             procfs,
             process_dir,
@@ -296,8 +296,8 @@ impl ContainerNamespace {
         })?;
         umask(Mode::empty());
         let root = match &self.root_location {
-            // `from_running` opened this handle inside the container's mount namespace and checked
-            // the directory. So no second check is needed.
+            // `from_running_container` opened this handle inside the container's mount namespace
+            // and checked the directory. So no second check is needed.
             RootLocation::ProcessRoot(root) => RootDir::new(root.handle()?.into_fd(), resolver),
             RootLocation::MountPath(path) => {
                 let root = RootDir::open(path, resolver)?;
@@ -320,7 +320,7 @@ impl ContainerNamespace {
 /// Fails unless the container's process sees the directory `expected_identity` at the path
 /// `rootfs`. `process_dir` is a handle on `/proc/PID` of that process. The path is resolved through
 /// its link `root`, so that this process need not enter the other mount namespace.
-fn check_root(
+fn verify_root_identity(
     process_dir: &OwnedFd,
     rootfs: &Path,
     resolver: Resolver,

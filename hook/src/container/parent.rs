@@ -8,8 +8,8 @@ use nix::sys::stat::fstat;
 
 use super::policy::NotWritableReason;
 use super::{
-    DeviceAccess, Directory, Error, FileKind, Handle, Identity, Name, Procfs, Result, Target,
-    WritableDirectory, find_device_number,
+    DeviceAccess, Directory, Error, FileKind, FileName, Handle, Identity, MountTarget, Procfs,
+    Result, WritableDirectory, find_device_number,
 };
 
 /// A handle on the parent directory of a path. It can be cloned at low cost.
@@ -27,7 +27,7 @@ pub enum Parent {
 impl Parent {
     /// Opens the entry `name`. If the entry is a symbolic link, opens the link itself. Returns
     /// `None` if there is no such entry.
-    pub fn open(&self, name: Name<'_>) -> Result<Option<Handle>> {
+    pub fn open(&self, name: FileName<'_>) -> Result<Option<Handle>> {
         self.directory().open(name)
     }
 
@@ -40,9 +40,9 @@ impl Parent {
     /// directory.
     pub fn open_or_create_mount_point(
         &self,
-        name: Name<'_>,
+        name: FileName<'_>,
         source_kind: FileKind,
-    ) -> Result<Target> {
+    ) -> Result<MountTarget> {
         match self {
             Self::Writable(directory) => directory.open_or_create_mount_point(name, source_kind),
             Self::Protected(directory, not_writable_reason) => directory
@@ -56,9 +56,9 @@ impl Parent {
     /// directory to which the hook may not write.
     pub fn open_mount_point(
         &self,
-        name: Name<'_>,
+        name: FileName<'_>,
         source_kind: FileKind,
-    ) -> Result<Option<Target>> {
+    ) -> Result<Option<MountTarget>> {
         self.directory().open_mount_point(name, source_kind)
     }
 
@@ -73,7 +73,7 @@ impl Parent {
 
     /// Creates a symbolic link with the name `name` that leads to `target`. See
     /// [`WritableDirectory::symlink`].
-    pub fn symlink(&self, name: Name<'_>, target: &Path) -> Result<()> {
+    pub fn symlink(&self, name: FileName<'_>, target: &Path) -> Result<()> {
         self.require_writable(name)?.symlink(name, target)
     }
 
@@ -84,13 +84,9 @@ impl Parent {
     /// # Errors
     /// [`super::Error::NotWritable`] if the name does not exist and the hook may not write to the
     /// directory.
-    pub fn symlink_unless_occupied(
-        &self,
-        name: Name<'_>,
-        target: &Path,
-    ) -> Result<Option<FileKind>> {
+    pub fn symlink_if_absent(&self, name: FileName<'_>, target: &Path) -> Result<Option<FileKind>> {
         match self {
-            Self::Writable(directory) => directory.symlink_unless_occupied(name, target),
+            Self::Writable(directory) => directory.symlink_if_absent(name, target),
             Self::Protected(directory, not_writable_reason) => match directory.open(name)? {
                 Some(entry) => Ok(Some(entry.kind())),
                 None => Err(not_writable_reason.into_error(&directory.entry_path(name))),
@@ -99,9 +95,10 @@ impl Parent {
     }
 
     /// Changes the target of the symbolic link `name` to `target`. See
-    /// [`WritableDirectory::redirect_link`].
-    pub fn redirect_link(&self, name: Name<'_>, target: &Path) -> Result<()> {
-        self.require_writable(name)?.redirect_link(name, target)
+    /// [`WritableDirectory::replace_symlink_target`].
+    pub fn replace_symlink_target(&self, name: FileName<'_>, target: &Path) -> Result<()> {
+        self.require_writable(name)?
+            .replace_symlink_target(name, target)
     }
 
     /// Reports whether `entry`, an open entry of this directory, is a mount point. A mount point
@@ -112,7 +109,7 @@ impl Parent {
 
     /// Removes the entry `name`, which is a file or an empty directory. See
     /// [`WritableDirectory::remove`].
-    pub fn remove(&self, name: Name<'_>, kind: FileKind) -> Result<()> {
+    pub fn remove(&self, name: FileName<'_>, kind: FileKind) -> Result<()> {
         self.require_writable(name)?.remove(name, kind)
     }
 
@@ -120,7 +117,7 @@ impl Parent {
     /// already has this name. See [`WritableDirectory::create_device_node`].
     pub fn create_device_node(
         &self,
-        name: Name<'_>,
+        name: FileName<'_>,
         device: DeviceNumber,
         access: DeviceAccess,
     ) -> Result<()> {
@@ -141,7 +138,7 @@ impl Parent {
         }
     }
 
-    fn require_writable(&self, name: Name<'_>) -> Result<&WritableDirectory> {
+    fn require_writable(&self, name: FileName<'_>) -> Result<&WritableDirectory> {
         match self {
             Self::Writable(directory) => Ok(directory),
             Self::Protected(directory, not_writable_reason) => {

@@ -21,7 +21,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use host_files::rooted_path::{LastLink, ResolvedPath, Walk};
+use host_files::rooted_path::{ResolvedPath, TrailingSymlink, Walk};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
 use super::{Directory, Error, FileKind, Handle, Procfs, Result, RootDir};
@@ -73,7 +73,7 @@ impl WritableDirectory {
     /// Returns a subdirectory of this directory as a writable directory. Fails if the subdirectory
     /// is a mount point, for example of a volume.
     pub(super) fn to_writable_subdirectory(&self, directory: Directory) -> Result<Self> {
-        self.check_mount(&directory, directory.path())?;
+        self.refuse_mount_point(&directory, directory.path())?;
         Ok(Self {
             directory,
             mount_id: self.mount_id,
@@ -83,7 +83,7 @@ impl WritableDirectory {
 
     /// Fails if `file`, an open entry of this directory, is a mount point: it then has another
     /// mount id. `path` is only used in the error message.
-    pub(super) fn check_mount(&self, file: impl AsFd, path: &Path) -> Result<()> {
+    pub(super) fn refuse_mount_point(&self, file: impl AsFd, path: &Path) -> Result<()> {
         if self.procfs.read_mount_id(file)? == self.mount_id {
             return Ok(());
         }
@@ -154,7 +154,7 @@ impl WritePolicy {
     /// Returns `directory` as a writable directory if the hook may write to it. Otherwise the inner
     /// `Err` contains `directory` and the reason. The caller may still mount on existing files of
     /// this directory.
-    pub(super) fn check_directory(
+    pub(super) fn to_writable_directory(
         &self,
         root: &RootDir,
         directory: Directory,
@@ -221,7 +221,7 @@ impl WritePolicy {
 /// directory. Returns `None` if the file does not exist, or if a component of `path` is a symbolic
 /// link.
 fn open_without_links(root: &RootDir, path: &Path) -> Option<(Option<Handle>, Handle)> {
-    let mut walk = Walk::new(root.as_fd(), path, LastLink::Follow).ok()?;
+    let mut walk = Walk::new(root.as_fd(), path, TrailingSymlink::Follow).ok()?;
     while let Some(step) = walk.step().ok()? {
         if step.file.handle.kind() == FileKind::Symlink {
             return None;

@@ -26,7 +26,7 @@ const ENDED_STATES: [char; 2] = ['Z', 'X'];
 /// The flag of a thread that is ending (`PF_EXITING` of `include/linux/sched.h`), in field 9 of
 /// `/proc/PID/stat`. The thread has lost its root directory and its namespaces, or will lose them
 /// soon, but its state is not yet one of [`ENDED_STATES`].
-const EXITING_FLAG: u64 = 0x4;
+const PF_EXITING: u64 = 0x4;
 
 /// The state of a process that is identified by its id and its start time. The id alone does not
 /// identify a process, because the kernel reuses ids.
@@ -117,13 +117,13 @@ fn read_stat_field<T: FromStr>(process_dir: &OwnedFd, pid: i32, field_number: us
 
 /// Returns a handle on `/proc/PID/task/TID` of a living thread if the main thread of the process
 /// has ended or is ending. Returns `None` if the main thread is alive, or if no thread is.
-pub(super) fn find_living_thread_if_main_ended(
+pub(super) fn find_main_thread_substitute(
     process_dir: &OwnedFd,
     pid: i32,
 ) -> Result<Option<OwnedFd>> {
     let stat = read_stat(process_dir, pid)?;
-    if find_fields_after_name(&stat).is_none_or(is_ending) {
-        find_thread(process_dir, pid, is_ending)
+    if find_fields_after_name(&stat).is_none_or(is_exiting) {
+        find_thread(process_dir, pid, is_exiting)
     } else {
         Ok(None)
     }
@@ -189,10 +189,10 @@ fn has_ended(fields: &str) -> bool {
 /// Reports whether a thread has ended or is ending. Such a thread may have no root directory and no
 /// namespaces. Other functions still count an ending process as alive: the init process of a PID
 /// namespace waits in this state until all other processes of the namespace have ended.
-fn is_ending(fields: &str) -> bool {
+fn is_exiting(fields: &str) -> bool {
     let flags = fields.split(' ').nth(9 - 3);
     let flags: u64 = flags.and_then(|flags| flags.parse().ok()).unwrap_or(0);
-    has_ended(fields) || flags & EXITING_FLAG != 0
+    has_ended(fields) || flags & PF_EXITING != 0
 }
 
 fn open_error(path: PathBuf, errno: Errno) -> Error {
@@ -226,7 +226,7 @@ mod tests {
             ("X", true, true),
             ("S 1", false, false),
         ] {
-            assert_eq!(is_ending(fields), is_expected_to_be_ending, "{fields}");
+            assert_eq!(is_exiting(fields), is_expected_to_be_ending, "{fields}");
             assert_eq!(has_ended(fields), is_expected_to_have_ended, "{fields}");
         }
     }

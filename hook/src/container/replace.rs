@@ -11,7 +11,7 @@ use nix::fcntl::{OFlag, openat, renameat};
 use nix::sys::stat::{FileStat, Mode, fchmod};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, unlinkat};
 
-use super::{Error, FileKind, Handle, Name, Result, WritableDirectory};
+use super::{Error, FileKind, FileName, Handle, Result, WritableDirectory};
 
 /// The maximum number of random names that are tried for a temporary file. After that, the
 /// replacement fails. Only an attacker can create files with all these names.
@@ -31,7 +31,7 @@ impl WritableDirectory {
     /// link itself is replaced. The file to which it leads is not changed.
     pub(super) fn replace(
         &self,
-        name: Name<'_>,
+        name: FileName<'_>,
         old_file: Option<&Handle>,
         bytes: &[u8],
         mode: Mode,
@@ -63,7 +63,7 @@ impl WritableDirectory {
     /// created file and its name. `name`, the file that will be replaced, is only used in messages.
     pub(super) fn create_temporary_file<T>(
         &self,
-        name: Name<'_>,
+        name: FileName<'_>,
         create: impl Fn(&str) -> nix::Result<T>,
     ) -> Result<(T, String)> {
         for _ in 0..MAX_NAME_ATTEMPTS {
@@ -87,7 +87,7 @@ impl WritableDirectory {
     }
 
     /// Renames a temporary file to `name`. If this fails, removes the temporary file.
-    pub(super) fn rename_over(&self, temporary_name: &str, name: Name<'_>) -> Result<()> {
+    pub(super) fn rename_over(&self, temporary_name: &str, name: FileName<'_>) -> Result<()> {
         renameat(self, temporary_name, self, name.as_os_str()).map_err(|errno| {
             self.remove_temporary_file(temporary_name);
             self.directory().system_error("replace", name, errno)
@@ -101,7 +101,7 @@ impl WritableDirectory {
 
     fn write_content(
         &self,
-        name: Name<'_>,
+        name: FileName<'_>,
         file: OwnedFd,
         old_stat: Option<&FileStat>,
         bytes: &[u8],

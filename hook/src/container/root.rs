@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use device_class::host::DeviceNumber;
-use host_files::rooted_path::{LastLink, OpenedComponent, ResolvedPath, Walk, split_leaf};
+use host_files::rooted_path::{OpenedComponent, ResolvedPath, TrailingSymlink, Walk, split_leaf};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 
-use super::creator::FileOwnerGuard;
+use super::file_owner::FileOwnerGuard;
 use super::policy::WritePolicy;
 use super::{
-    DeviceAccess, Directory, Error, FileKind, FileOwner, HANDLE_FLAGS, Handle, Name, Parent,
-    Procfs, Resolver, Result, RootDir, Target, WritableDirectory, WritableFile, file,
+    DeviceAccess, Directory, Error, FileKind, FileName, FileOwner, HANDLE_FLAGS, Handle,
+    MountTarget, Parent, Procfs, Resolver, Result, RootDir, WritableDirectory, WritableFile, file,
 };
 
 const PARENT_MODE: Mode = Mode::from_bits_truncate(0o755);
@@ -113,14 +113,14 @@ impl ContainerRoot {
 
     /// Opens the parent directory of `path`, and creates it with the mode 0755 if it does not
     /// exist. Returns the parent directory and the last component of `path`.
-    pub fn open_or_create_parent<'p>(&self, path: &'p Path) -> Result<(Parent, Name<'p>)> {
+    pub fn open_or_create_parent<'p>(&self, path: &'p Path) -> Result<(Parent, FileName<'p>)> {
         let (parent, name) = split_leaf(path)?;
         Ok((self.open_or_create_directory(parent, PARENT_MODE)?, name))
     }
 
     /// Opens the parent directory of `path`. Returns the parent directory and the last component of
     /// `path`. Returns `None` if the parent directory does not exist.
-    pub fn open_parent<'p>(&self, path: &'p Path) -> Result<Option<(Parent, Name<'p>)>> {
+    pub fn open_parent<'p>(&self, path: &'p Path) -> Result<Option<(Parent, FileName<'p>)>> {
         let (parent, name) = split_leaf(path)?;
         let parent = self.open_directory_as_parent(parent)?;
         Ok(parent.map(|parent| (parent, name)))
@@ -133,7 +133,7 @@ impl ContainerRoot {
             return Ok(None);
         };
         Ok(Some(
-            match self.policy.check_directory(&self.root, directory)? {
+            match self.policy.to_writable_directory(&self.root, directory)? {
                 Ok(directory) => Parent::Writable(directory),
                 Err((directory, not_writable_reason)) => {
                     Parent::Protected(directory, not_writable_reason)
@@ -156,14 +156,22 @@ impl ContainerRoot {
 
     /// Returns the mount point at `path` for a file of the kind `source_kind`. Creates a missing
     /// mount point and its parent directories. See [`Parent::open_or_create_mount_point`].
-    pub fn open_or_create_mount_point(&self, path: &Path, source_kind: FileKind) -> Result<Target> {
+    pub fn open_or_create_mount_point(
+        &self,
+        path: &Path,
+        source_kind: FileKind,
+    ) -> Result<MountTarget> {
         let (parent, name) = self.open_or_create_parent(path)?;
         parent.open_or_create_mount_point(name, source_kind)
     }
 
     /// Returns the mount point at `path` for a file of the kind `source_kind`. Returns `None` if
     /// nothing exists at the path.
-    pub fn open_mount_point(&self, path: &Path, source_kind: FileKind) -> Result<Option<Target>> {
+    pub fn open_mount_point(
+        &self,
+        path: &Path,
+        source_kind: FileKind,
+    ) -> Result<Option<MountTarget>> {
         let (parent, name) = split_leaf(path)?;
         match self.root.lookup(parent)? {
             Some(handle) if handle.kind() == FileKind::Directory => {
@@ -234,7 +242,7 @@ impl ContainerRoot {
         };
         let parent = path.parent().unwrap_or(Path::new("/"));
         let directory = Directory::new(self.open_last_file(opened_components)?.into_fd(), parent);
-        match self.policy.check_directory(&self.root, directory)? {
+        match self.policy.to_writable_directory(&self.root, directory)? {
             Ok(directory) => WritableFile::new(directory, missing_names, name, existing_file),
             Err((_, not_writable_reason)) => Err(not_writable_reason.into_error(path)),
         }
@@ -281,7 +289,7 @@ impl ContainerRoot {
         path: &Path,
         mode: Mode,
     ) -> Result<Parent> {
-        match self.policy.check_directory(&self.root, directory)? {
+        match self.policy.to_writable_directory(&self.root, directory)? {
             Ok(directory) => Ok(Parent::Writable(
                 directory.create_dirs(missing_names, mode)?,
             )),
@@ -298,7 +306,8 @@ impl ContainerRoot {
     /// components, so that the caller can create them. Fails if a symbolic link leads to a missing
     /// file, or if `..` follows a missing component.
     fn resolve_for_creation(&self, path: &Path) -> Result<ResolvedPath> {
-        let resolved_path = Walk::new(self.root.as_fd(), path, LastLink::Follow)?.finish()?;
+        let resolved_path =
+            Walk::new(self.root.as_fd(), path, TrailingSymlink::Follow)?.finish()?;
         match resolved_path.missing_names.first() {
             Some(missing_name) if resolved_path.is_dangling => Err(Error::DanglingSymlink {
                 path: path.to_owned(),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use nix::sys::stat::Mode;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
-use super::{Directory, Error, FileKind, Handle, Identity, Name, Result, WritableDirectory};
+use super::{Directory, Error, FileKind, FileName, Handle, Identity, Result, WritableDirectory};
 
 /// The mode of the empty files that are created as mount points. Programs do not see this mode,
 /// because the mounted file hides the empty file.
@@ -17,7 +17,7 @@ const DIRECTORY_MODE: Mode = Mode::from_bits_truncate(0o755);
 
 /// A handle on a file or a directory of a container that will become a mount point.
 #[derive(Debug)]
-pub struct Target {
+pub struct MountTarget {
     directory: Directory,
     name: OsString,
     fd: OwnedFd,
@@ -34,7 +34,7 @@ enum TargetOrigin {
     },
 }
 
-impl Target {
+impl MountTarget {
     /// Reports whether the hook created the mount point. Otherwise it existed in the container
     /// before.
     pub fn is_newly_created(&self) -> bool {
@@ -75,11 +75,11 @@ impl Target {
     /// Opens the file that has the target's name now. After a mount, this is the root of the mount,
     /// unless a process of the container has renamed another file to this name.
     pub(crate) fn reopen_by_name(&self) -> Result<Handle> {
-        self.directory.open_existing(Name::new(&self.name)?)
+        self.directory.open_existing(FileName::new(&self.name)?)
     }
 }
 
-impl AsFd for Target {
+impl AsFd for MountTarget {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -100,9 +100,9 @@ impl WritableDirectory {
     /// [`Error::ReadOnly`] if a file must be created and the file system is read-only.
     pub fn open_or_create_mount_point(
         &self,
-        name: Name<'_>,
+        name: FileName<'_>,
         source_kind: FileKind,
-    ) -> Result<Target> {
+    ) -> Result<MountTarget> {
         // The hook tries to create the mount point without a check whether the name exists. If it
         // does, the kernel returns EEXIST, even on a read-only file system. So a single system call
         // is enough.
@@ -112,14 +112,14 @@ impl WritableDirectory {
         if source_kind == FileKind::Directory {
             if self.create_new_dir(name, DIRECTORY_MODE)? {
                 let new_directory = self.directory().open_existing(name)?;
-                self.check_mount(&new_directory, &self.directory().entry_path(name))?;
+                self.refuse_mount_point(&new_directory, &self.directory().entry_path(name))?;
                 let target = self
                     .directory()
                     .check_target(name, new_directory, source_kind)?;
-                return Ok(Target { origin, ..target });
+                return Ok(MountTarget { origin, ..target });
             }
         } else if let Some(fd) = self.create_new_file(name, FILE_MODE)? {
-            return Ok(Target {
+            return Ok(MountTarget {
                 directory: self.directory().clone(),
                 name: name.as_os_str().to_owned(),
                 fd,
@@ -136,20 +136,25 @@ impl Directory {
     /// Returns `None` if there is no such entry.
     pub fn open_mount_point(
         &self,
-        name: Name<'_>,
+        name: FileName<'_>,
         source_kind: FileKind,
-    ) -> Result<Option<Target>> {
+    ) -> Result<Option<MountTarget>> {
         let entry = self.open(name)?;
         entry
             .map(|entry| self.check_target(name, entry, source_kind))
             .transpose()
     }
 
-    fn check_target(&self, name: Name<'_>, entry: Handle, source_kind: FileKind) -> Result<Target> {
+    fn check_target(
+        &self,
+        name: FileName<'_>,
+        entry: Handle,
+        source_kind: FileKind,
+    ) -> Result<MountTarget> {
         let path = || self.entry_path(name);
         match entry.kind() {
             FileKind::Symlink => Err(Error::SymlinkAtMountPoint { path: path() }),
-            kind if can_mount_over(source_kind, kind) => Ok(Target {
+            kind if can_mount_over(source_kind, kind) => Ok(MountTarget {
                 directory: self.clone(),
                 name: name.as_os_str().to_owned(),
                 origin: TargetOrigin::Existing(entry.identity()),

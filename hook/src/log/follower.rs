@@ -70,7 +70,7 @@ impl LogPosition {
         };
         self.offset += last_newline as u64 + 1;
         let text = String::from_utf8_lossy(&bytes[..last_newline]).into_owned();
-        lines.extend(text.lines().map(printable::line));
+        lines.extend(text.lines().map(printable::escape_line));
         Ok(())
     }
 }

@@ -231,7 +231,7 @@ fn read_log_directory(directory: &Path) -> io::Result<(Vec<String>, LogPosition)
                     (position.inode, position.offset) = (inode, bytes.len() as u64);
                 }
                 let text = String::from_utf8_lossy(&bytes);
-                lines.extend(text.lines().map(printable::line));
+                lines.extend(text.lines().map(printable::escape_line));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {

@@ -19,9 +19,9 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::statvfs::fstatvfs;
 
 use super::attributes::{self, to_remount_flags};
-use super::propagation::MountPropagation;
+use super::propagation::PropagationChecker;
 use super::{Attributes, Error, MountDepth, Result, SyscallSupport};
-use crate::container::{Handle, Procfs, Target};
+use crate::container::{Handle, MountTarget, Procfs};
 
 /// The value for arguments of mount(2) that an operation does not use.
 const NO_ARGUMENT: Option<&str> = None;
@@ -30,10 +30,10 @@ const NO_ARGUMENT: Option<&str> = None;
 /// current mount namespace, because the kernel refuses a bind mount from another one.
 pub(super) fn bind_mount(
     source: &Handle,
-    target: &Target,
+    target: &MountTarget,
     attributes: Attributes,
     depth: MountDepth,
-    propagation: &mut MountPropagation,
+    propagation: &mut PropagationChecker,
     procfs: &Procfs,
 ) -> Result<()> {
     propagation.read_mounts()?;
@@ -57,7 +57,7 @@ pub(super) fn bind_mount(
         });
     }
     let is_restricted = attributes != Attributes::default();
-    let result = restrict_mount(&mount_root, target, attributes).and_then(|()| {
+    let result = set_mount_attributes(&mount_root, target, attributes).and_then(|()| {
         make_mount_private(&mount_root, target)?;
         if depth == MountDepth::Recursive
             && is_restricted
@@ -81,7 +81,7 @@ pub(super) fn bind_mount(
 /// Sets the attributes of the mount `mount`. It must be attached in a mount namespace of this
 /// process alone, so that no other process can use the mount before it is restricted. `path` is
 /// only used in error messages.
-pub(super) fn restrict_private_mount(
+pub(super) fn set_private_mount_attributes(
     mount: &OwnedFd,
     path: &Path,
     attributes: Attributes,
@@ -93,7 +93,7 @@ pub(super) fn restrict_private_mount(
     if attributes == Attributes::default() {
         return Ok(());
     }
-    let propagation = MountPropagation::new(procfs, syscall_support);
+    let propagation = PropagationChecker::new(procfs, syscall_support);
     if depth == MountDepth::Recursive
         && propagation.has_child_mounts(propagation.read_mount_id(mount)?)?
     {
@@ -103,8 +103,8 @@ pub(super) fn restrict_private_mount(
     remount(mount, attributes).map_err(|errno| Error::system("restrict the mount of", path, errno))
 }
 
-/// Unmounts a mount that [`restrict_private_mount`] has restricted. A detached copy of the mount
-/// stays and keeps the attributes.
+/// Unmounts a mount that [`set_private_mount_attributes`] has restricted. A detached copy of the
+/// mount stays and keeps the attributes.
 pub(super) fn unmount_private_mount(mount: &OwnedFd) -> nix::Result<()> {
     umount2(&descriptor_path(mount)[..], MntFlags::MNT_DETACH)
 }
@@ -112,10 +112,10 @@ pub(super) fn unmount_private_mount(mount: &OwnedFd) -> nix::Result<()> {
 /// Mounts a new tmpfs with the mount options `options`, such as `size=1048576,mode=755`, on
 /// `target`. Returns a handle on the root of the tmpfs.
 pub(super) fn mount_tmpfs(
-    target: &Target,
+    target: &MountTarget,
     attributes: Attributes,
     options: &str,
-    propagation: &mut MountPropagation,
+    propagation: &mut PropagationChecker,
     procfs: &Procfs,
 ) -> Result<OwnedFd> {
     propagation.read_mounts()?;
@@ -158,7 +158,11 @@ pub(super) fn set_read_only(mount_root: &OwnedFd, path: &Path, procfs: &Procfs) 
     remount(mount_root, read_only).map_err(|errno| Error::system("make read-only", path, errno))
 }
 
-fn restrict_mount(mount_root: &Handle, target: &Target, attributes: Attributes) -> Result<()> {
+fn set_mount_attributes(
+    mount_root: &Handle,
+    target: &MountTarget,
+    attributes: Attributes,
+) -> Result<()> {
     if attributes == Attributes::default() {
         return Ok(());
     }
@@ -181,7 +185,7 @@ fn remount(mount_root: impl AsFd, attributes: Attributes) -> nix::Result<()> {
     )
 }
 
-fn make_mount_private(mount_root: &Handle, target: &Target) -> Result<()> {
+fn make_mount_private(mount_root: &Handle, target: &MountTarget) -> Result<()> {
     let flags = MsFlags::MS_PRIVATE | MsFlags::MS_REC;
     mount(
         NO_ARGUMENT,
@@ -199,6 +203,6 @@ fn descriptor_path(file: impl AsFd) -> String {
     file.as_fd().as_raw_fd().to_string()
 }
 
-fn system_error(action: &'static str, target: &Target, errno: Errno) -> Error {
+fn system_error(action: &'static str, target: &MountTarget, errno: Errno) -> Error {
     Error::system(action, &target.path(), errno)
 }

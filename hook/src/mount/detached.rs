@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::attributes::to_attribute_bits;
 use super::{Attributes, Error, HostFile, MountDepth, Result, SyscallSupport, bind};
-use crate::container::{Handle, Target};
+use crate::container::{Handle, MountTarget};
 use crate::sys::mount as syscalls;
 
 /// Returns a detached copy of the mount that contains `file`, with `file` as its root. The
@@ -29,7 +29,13 @@ pub(super) fn create_detached_mount(
         // mount(2) can change the attributes only of an attached mount. So the copy is attached in
         // a private mount namespace, changed there, and copied again to a detached mount.
         syscalls::move_mount(&mount, file).map_err(to_copy_error)?;
-        bind::restrict_private_mount(&mount, file.path(), attributes, depth, syscall_support)?;
+        bind::set_private_mount_attributes(
+            &mount,
+            file.path(),
+            attributes,
+            depth,
+            syscall_support,
+        )?;
         let restricted_copy = copy(mount.as_fd())?;
         bind::unmount_private_mount(&mount).map_err(to_copy_error)?;
         return Ok(restricted_copy);
@@ -63,7 +69,7 @@ pub(super) fn copy_attached_mount(
 
 /// Attaches a detached mount at `target` with move_mount(2). The descriptor `mount` stays a valid
 /// handle on the root of the mount.
-pub(super) fn attach(mount: &OwnedFd, target: &Target) -> Result<()> {
+pub(super) fn attach(mount: &OwnedFd, target: &MountTarget) -> Result<()> {
     syscalls::move_mount(mount, target)
         .map_err(|errno| Error::system("mount on", &target.path(), errno))
 }

@@ -24,7 +24,7 @@ pub enum Error {
     #[error("{} does not exist on the host", path.display())]
     Missing { path: PathBuf },
     #[error("{} is {found_kind} on the host, expected {expected_kind}", path.display())]
-    Kind {
+    UnexpectedFileKind {
         path: PathBuf,
         found_kind: FileKind,
         expected_kind: FileKind,

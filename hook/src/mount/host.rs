@@ -116,7 +116,7 @@ impl HostFile {
         if self.kind() == expected_kind {
             return Ok(());
         }
-        Err(Error::Kind {
+        Err(Error::UnexpectedFileKind {
             path: self.path.clone(),
             found_kind: self.kind(),
             expected_kind,
@@ -192,7 +192,7 @@ mod tests {
         assert!(file.is_dir());
         assert!(matches!(
             file.expect_device_number(NULL),
-            Err(Error::Kind {
+            Err(Error::UnexpectedFileKind {
                 found_kind: FileKind::Directory,
                 expected_kind: FileKind::CharDevice,
                 ..

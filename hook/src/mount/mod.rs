@@ -1,7 +1,7 @@
 //! Mounts files of the host into a container, without races.
 //!
 //! In the host's mount namespace, a file is opened through [`SourceRoot`], checked, and turned into
-//! a [`Source`]. After [`crate::container::ContainerNamespace::enter`], a [`Mounter`] mounts
+//! a [`MountSource`]. After [`crate::container::ContainerNamespace::enter`], a [`Mounter`] mounts
 //! sources on mount points of the container. All steps use descriptors.
 //!
 //! On newer kernels ([`SyscallSupport::supports_detached_mounts`]), a source is a detached copy of
@@ -29,7 +29,7 @@ pub use error::Error;
 pub(crate) use host::HostFile;
 pub use host::SourceRoot;
 pub use mounter::Mounter;
-pub use source::{MountDepth, Source};
+pub use source::{MountDepth, MountSource};
 pub use syscall_support::SyscallSupport;
 pub(crate) use tmpfs::StagedTmpfs;
 pub use tmpfs::TmpfsOptions;

@@ -5,12 +5,12 @@ use std::rc::Rc;
 
 use nix::errno::Errno;
 
-use super::propagation::MountPropagation;
+use super::propagation::PropagationChecker;
 use super::source::SourceHandle;
 use super::{
-    Attributes, Error, MountDepth, Result, Source, SourceRoot, SyscallSupport, bind, detached,
+    Attributes, Error, MountDepth, MountSource, Result, SourceRoot, SyscallSupport, bind, detached,
 };
-use crate::container::{ContainerRoot, FileOwner, Handle, Procfs, Target};
+use crate::container::{ContainerRoot, FileOwner, Handle, MountTarget, Procfs};
 
 /// Mounts opened files of the host in a container. This process must have entered the container's
 /// mount namespace.
@@ -18,7 +18,7 @@ use crate::container::{ContainerRoot, FileOwner, Handle, Procfs, Target};
 pub struct Mounter {
     pub(super) syscall_support: SyscallSupport,
     pub(super) procfs: Rc<Procfs>,
-    pub(super) propagation: MountPropagation,
+    pub(super) propagation: PropagationChecker,
     pub(super) owner: FileOwner,
     /// The root directories of the sources, opened in the container's mount namespace. They are
     /// only used on kernels without detached mounts, which must open each source again there.
@@ -32,7 +32,7 @@ impl Mounter {
         Self {
             syscall_support,
             procfs: Rc::clone(root.procfs()),
-            propagation: MountPropagation::new(Rc::clone(root.procfs()), syscall_support),
+            propagation: PropagationChecker::new(Rc::clone(root.procfs()), syscall_support),
             owner: root.owner(),
             source_roots: Vec::new(),
         }
@@ -46,7 +46,7 @@ impl Mounter {
     /// [`Error::Submounts`], and the errors of [`SourceRoot::open_file`]. On other kernels, also
     /// [`Error::Removed`]. A failed system call is [`Error::System`], [`Error::Host`] or
     /// [`Error::Container`].
-    pub fn attach(&mut self, source: Source, target: &Target) -> Result<()> {
+    pub fn attach(&mut self, source: MountSource, target: &MountTarget) -> Result<()> {
         self.propagation.check_target(target)?;
         let identity = source.identity();
         let (root_path, attributes, depth) = match source.handle {
@@ -93,7 +93,7 @@ impl Mounter {
         &mut self,
         mounted_file: &Handle,
         path: &Path,
-        target: &Target,
+        target: &MountTarget,
     ) -> Result<()> {
         self.propagation.check_target(target)?;
         if self.syscall_support.supports_detached_mounts() {

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use nix::errno::Errno;
 
 use super::{Error, Result, SyscallSupport};
-use crate::container::{Procfs, Target};
+use crate::container::{MountTarget, Procfs};
 use crate::mountinfo::MountTable;
 use crate::sys::statmount;
 
@@ -21,7 +21,7 @@ use crate::sys::statmount;
 /// read when it is first needed. This takes 2 ms for 1000 mounts. The list is read again only for a
 /// mount that is not in it.
 #[derive(Debug)]
-pub(super) struct MountPropagation {
+pub(super) struct PropagationChecker {
     procfs: Rc<Procfs>,
     uses_statmount: bool,
     mount_table: Option<MountTable>,
@@ -32,7 +32,7 @@ pub(super) struct MountPropagation {
     private_mount_ids: Vec<u64>,
 }
 
-impl MountPropagation {
+impl PropagationChecker {
     pub(super) fn new(procfs: Rc<Procfs>, syscall_support: SyscallSupport) -> Self {
         Self {
             procfs,
@@ -45,7 +45,7 @@ impl MountPropagation {
 
     /// Fails if a new mount on `target` would also appear in another mount namespace, such as that
     /// of the host.
-    pub(super) fn check_target(&mut self, target: &Target) -> Result<()> {
+    pub(super) fn check_target(&mut self, target: &MountTarget) -> Result<()> {
         if let Some(id) = target.mount_id()
             && (self.own_mount_ids.contains(&id) || self.private_mount_ids.contains(&id))
         {
@@ -98,7 +98,7 @@ impl MountPropagation {
 
     /// Reports whether the mount that contains `target` has shared propagation. Returns `None` if
     /// this mount is not in the mount namespace of this process.
-    fn is_shared(&mut self, target: &Target) -> Result<Option<bool>> {
+    fn is_shared(&mut self, target: &MountTarget) -> Result<Option<bool>> {
         if self.uses_statmount {
             match query_is_shared(target) {
                 Ok(Some(is_shared)) => return Ok(Some(is_shared)),
@@ -136,7 +136,7 @@ impl MountPropagation {
     }
 }
 
-fn query_is_shared(target: &Target) -> nix::Result<Option<bool>> {
+fn query_is_shared(target: &MountTarget) -> nix::Result<Option<bool>> {
     let Some(id) = statmount::query_mount_id(target, statmount::STATX_MNT_ID_UNIQUE)? else {
         return Ok(None);
     };

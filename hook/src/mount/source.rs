@@ -19,7 +19,7 @@ pub enum MountDepth {
 /// A file or directory of the host that was opened and checked. It can be mounted in the mount
 /// namespace of a container.
 #[derive(Debug)]
-pub struct Source {
+pub struct MountSource {
     pub(super) handle: SourceHandle,
     pub(super) path: PathBuf,
     kind: FileKind,
@@ -42,7 +42,7 @@ pub(super) enum SourceHandle {
     },
 }
 
-impl Source {
+impl MountSource {
     /// Prepares `file`, so that it can be mounted in a container. This process must still be in the
     /// host's mount namespace, because the kernel copies mounts only from the current one.
     pub fn new(

@@ -52,12 +52,14 @@ impl SyscallSupport {
             .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
             .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
         Self {
-            openat2: is_usable(openat2(AT_FDCWD, "/", open_how)),
-            open_tree: is_usable(mount_syscalls::probe_open_tree()),
-            move_mount: is_usable(mount_syscalls::probe_move_mount()),
-            mount_setattr: is_usable(mount_syscalls::probe_mount_setattr()),
-            fsopen: mount_syscalls::probe_fs_calls().into_iter().all(is_usable),
-            statmount: is_usable(statmount::probe_statmount()),
+            openat2: is_syscall_available(openat2(AT_FDCWD, "/", open_how)),
+            open_tree: is_syscall_available(mount_syscalls::probe_open_tree()),
+            move_mount: is_syscall_available(mount_syscalls::probe_move_mount()),
+            mount_setattr: is_syscall_available(mount_syscalls::probe_mount_setattr()),
+            fsopen: mount_syscalls::probe_fs_calls()
+                .into_iter()
+                .all(is_syscall_available),
+            statmount: is_syscall_available(statmount::probe_statmount()),
             has_private_namespace: false,
         }
     }
@@ -68,7 +70,7 @@ impl SyscallSupport {
     /// If detached mounts are not supported, for example without `mount_setattr`, this process
     /// moves into a new mount namespace and stays there. Its open handles still lead to the
     /// previous namespace.
-    pub fn for_running_container(self) -> super::Result<Self> {
+    pub fn prepare_for_running_container(self) -> super::Result<Self> {
         if self.supports_detached_mounts() {
             return Ok(self);
         }
@@ -102,6 +104,6 @@ impl SyscallSupport {
     }
 }
 
-fn is_usable<T>(result: Result<T>) -> bool {
+fn is_syscall_available<T>(result: Result<T>) -> bool {
     !matches!(result, Err(Errno::ENOSYS | Errno::EPERM))
 }

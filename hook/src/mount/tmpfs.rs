@@ -11,7 +11,7 @@ use nix::sys::stat::Mode;
 
 use super::attributes::to_attribute_bits;
 use super::{Attributes, Error, Mounter, Result, bind, detached};
-use crate::container::{Target, WritableDirectory};
+use crate::container::{MountTarget, WritableDirectory};
 use crate::sys::mount as syscalls;
 
 /// The mount options of a tmpfs.
@@ -33,7 +33,7 @@ pub struct TmpfsOptions<'a> {
 #[derive(Debug)]
 pub struct StagedTmpfs {
     staged_mount: StagedMount,
-    target: Target,
+    target: MountTarget,
     directory: WritableDirectory,
 }
 
@@ -67,7 +67,7 @@ impl Mounter {
     /// to the container's root user.
     pub fn create_tmpfs(
         &mut self,
-        target: Target,
+        target: MountTarget,
         options: &TmpfsOptions<'_>,
     ) -> Result<StagedTmpfs> {
         self.propagation.check_target(&target)?;

@@ -316,7 +316,7 @@ impl Bundle {
     /// Returns whether config.json mounts the whole /dev of the host into the container and allows
     /// every device. Such a container has each device as soon as the host has it. `host_root` is
     /// the directory at which this process sees the host's root.
-    pub fn has_host_devices(&self, host_root: &Path) -> bool {
+    pub fn has_access_to_all_devices(&self, host_root: &Path) -> bool {
         let host_dev_dir = host_root.join("dev");
         self.host_dev_mount_source.as_deref() == Some(&*host_dev_dir)
             && self.spec_devices.allows_every_device()

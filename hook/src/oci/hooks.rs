@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use device_class::name::{ClassName, is_reserved_name};
 use injection_plan::cdi::CLAIM_SEPARATOR;
-use injection_plan::request::{DeviceList, Item};
+use injection_plan::request::{DeviceList, DeviceListItem};
 use serde::Deserialize;
 
 /// The option of `boathook-hook` that names the devices which a CDI specification grants, such as
@@ -71,7 +71,7 @@ impl CdiGrant {
         if devices.items().is_empty() {
             return Err("not CLASS=DEVICE".to_owned());
         }
-        let has_reserved_name = |item: &&Item| {
+        let has_reserved_name = |item: &&DeviceListItem| {
             // The text may be a qualified CDI name such as `vendor.com/gpu=0`. Only the part after
             // the `=` is the name of the device.
             let name = item.text.rsplit('=').next().unwrap_or_default();

@@ -17,7 +17,7 @@ use injection_plan::request::{
 use crate::authorization::RequestSourceKind;
 use crate::oci::hooks::group_grants_by_class;
 use crate::oci::{AttachRequest, Bundle};
-use crate::trust::Origin;
+use crate::trust::ContainerOrigin;
 
 /// The places in which a container's requests are found: its environment variables, its
 /// annotations, and the CDI grants in the arguments of its hooks.
@@ -54,15 +54,15 @@ pub enum UnknownClass {
 impl<'b> ContainerRequests<'b> {
     /// Collects the requests in a bundle. `origin` says whether the container belongs to a pod. It
     /// is `None` if this is uncertain. Then the container's annotations are ignored.
-    pub fn new(bundle: &'b Bundle, origin: Option<&'b Origin>) -> Self {
+    pub fn new(bundle: &'b Bundle, origin: Option<&'b ContainerOrigin>) -> Self {
         ContainerRequests {
             bundle,
-            annotations: origin.and_then(Origin::annotations),
+            annotations: origin.and_then(ContainerOrigin::annotations),
             granted_devices: group_grants_by_class(&bundle.cdi_grants),
         }
     }
 
-    pub(super) fn is_granted(&self, class: &str) -> bool {
+    pub(super) fn has_cdi_grant(&self, class: &str) -> bool {
         self.granted_devices
             .keys()
             .any(|name| name.as_str() == class)
@@ -76,8 +76,8 @@ impl<'b> ContainerRequests<'b> {
 
     /// Returns whether the container may request the class of this class file. If the result is
     /// false, the container certainly does not, and the file need not be parsed.
-    pub(super) fn is_variable_sufficient(&self, source: &ClassSource) -> bool {
-        self.is_class_named(source.name.as_str())
+    pub(super) fn may_request_class(&self, source: &ClassSource) -> bool {
+        self.requests_class_by_name(source.name.as_str())
             || source.may_be_requested(|variable| self.bundle.env.get(variable).is_some())
     }
 
@@ -93,15 +93,15 @@ impl<'b> ContainerRequests<'b> {
             let value = self.bundle.env.get(variable);
             value.is_some_and(|value| !Selection::requests_nothing(value))
         };
-        self.is_class_named(class_name_of_file(class_file))
+        self.requests_class_by_name(class_name_of_file(class_file))
             || load::is_requested_by_variable(class_file, &config.classes, sources, is_set)
     }
 
     /// Returns whether an annotation, a CDI specification or `boathook attach` requests the class
     /// with this name.
-    fn is_class_named(&self, class: &str) -> bool {
-        self.is_granted(class)
-            || self.is_attached(class)
+    fn requests_class_by_name(&self, class: &str) -> bool {
+        self.has_cdi_grant(class)
+            || self.has_attach_request(class)
             || self.list_annotated_classes().any(|name| name == class)
     }
 
@@ -123,7 +123,7 @@ impl<'b> ContainerRequests<'b> {
             || variables.any(is_set)
     }
 
-    pub(super) fn is_attached(&self, class: &str) -> bool {
+    pub(super) fn has_attach_request(&self, class: &str) -> bool {
         let mut attach_requests = self.bundle.attach_requests.iter();
         attach_requests.any(|request| request.grant.class.as_str() == class)
     }
@@ -154,7 +154,7 @@ impl<'b> ContainerRequests<'b> {
     /// Returns the container's own request for devices of the class, and its source, such as an
     /// environment variable. A grant of a CDI specification takes the place of variables and
     /// annotations.
-    pub fn find_own_request(
+    pub fn find_container_request(
         &self,
         class: &DeviceClass,
     ) -> Result<Option<(Request, RequestSourceKind)>, RefusedRequest> {

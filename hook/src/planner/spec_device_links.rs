@@ -53,7 +53,7 @@ pub(super) fn add_links_of_spec_devices(
 /// devices of a class are unplugged, the plan has no mask for the class. But the container already
 /// has one, which must no longer list these devices. Adds only masks over directories in which the
 /// kernel lists devices, such as /sys/class/drm.
-pub(super) fn add_masks_without_devices<'l>(
+pub(super) fn add_empty_masks<'l>(
     plan: &mut InjectionPlan,
     classes: impl IntoIterator<Item = &'l ScannedClass>,
 ) {

@@ -28,7 +28,7 @@ pub(super) fn inject_from_stdin(
     deadline: &mut Deadline,
 ) -> Result<ExitCode, StartError> {
     let state = read_state()?;
-    deadline::set_container_id(&printable::line(&state.id));
+    deadline::set_container_id(&printable::escape_line(&state.id));
     let warnings = inject_devices(&state, config, options, deadline).map_err(|error| {
         StartError::Container {
             id: state.id.clone(),
@@ -56,7 +56,7 @@ fn read_state() -> Result<State, StateError> {
 /// Handles an error in config.toml. Returns the error only if the container may need the hook. All
 /// other containers start, because one mistake in config.toml must not stop all containers of the
 /// host.
-pub(super) fn handle_config_error(
+pub(super) fn ignore_irrelevant_config_error(
     error: FileError,
     options: &StartOptions,
 ) -> Result<ExitCode, StartError> {
@@ -65,7 +65,7 @@ pub(super) fn handle_config_error(
         return Err(error.into());
     };
     let requests_no_device = |bundle: &Bundle| {
-        let config = installation::parse_config_despite_error(&error);
+        let config = installation::parse_class_dirs_only(&error);
         config.is_some_and(|config| planner::requests_nothing(bundle, caller, &config))
     };
     // If the hook must mask paths, the container does not start either. `boathook-runtime` removed

@@ -19,7 +19,7 @@ use device_class::class::skip_report_patterns;
 
 use crate::exit::ExitCode;
 use crate::installation;
-use crate::log::{self, LogReader};
+use crate::log::{self, LogAudience};
 use crate::sys::deadline::{self, Deadline};
 
 pub use command_line::{StartOptions, parse_log_level};
@@ -80,7 +80,7 @@ pub fn main() -> process::ExitCode {
         }
         Err(error) => {
             // The error is also logged, because the engine may discard the hook's stderr.
-            log::init(LogReader::Engine, None, None);
+            log::init(LogAudience::Engine, None, None);
             let message = format!("{error}; see `boathook-hook --help`");
             let is_json = arguments.iter().any(|argument| argument == "--json");
             report_failure(ExitCode::Usage, &message, is_json)
@@ -91,7 +91,7 @@ pub fn main() -> process::ExitCode {
 /// Injects the devices that a container requests. Drops privileges and starts the deadline before
 /// it reads the container's state from stdin.
 pub fn run_hook(options: &StartOptions) -> Result<ExitCode, StartError> {
-    let confine_result = crate::process::confine();
+    let confine_result = crate::process::drop_privileges();
     skip_report_patterns();
     let deadline = Deadline::start(
         options
@@ -105,14 +105,14 @@ pub fn run_hook(options: &StartOptions) -> Result<ExitCode, StartError> {
     if let Ok(config) = &mut config {
         config.classes.extend(options.additional_class_dir.clone());
     }
-    log::init(LogReader::Engine, config.as_ref().ok(), options.log_level);
+    log::init(LogAudience::Engine, config.as_ref().ok(), options.log_level);
     confine_result?;
     let deadline = deadline
         .as_mut()
         .map_err(|errno| StartError::Deadline(*errno))?;
     match config {
         Ok(config) => inject::inject_from_stdin(&config, options, deadline),
-        Err(error) => inject::handle_config_error(error, options),
+        Err(error) => inject::ignore_irrelevant_config_error(error, options),
     }
 }
 

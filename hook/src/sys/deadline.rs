@@ -40,9 +40,9 @@ pub const CHILD_TIMEOUT: Duration = Duration::from_secs(DEADLINE_SECONDS as u64 
 pub enum Stage {
     Reading,
     Planning,
-    Sources,
-    Rules,
-    Container,
+    OpeningSources,
+    SettingRules,
+    MountingFiles,
 }
 
 /// The descriptions of the stages for the report of an exceeded deadline, in the order of

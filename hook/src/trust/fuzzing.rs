@@ -7,7 +7,7 @@ use injection_plan::kubelet_checkpoint::KubeletCheckpoint;
 use serde_json::{Value, json};
 
 use super::checkpoint::find_allocated_devices;
-use super::origin::Origin;
+use super::origin::ContainerOrigin;
 use crate::oci::Bundle;
 
 const POD_UID: &str = "0c7b7a4e-17b7-4f3b-8d4d-8a5d3f6b1a01";
@@ -78,10 +78,10 @@ pub fn forged_annotations(bytes: &[u8]) {
     });
     let config = config.to_string();
     let bundle = Bundle::parse(Path::new("/b"), Path::new("/c"), config.as_bytes());
-    match Origin::from_bundle(&bundle.expect("written here")) {
-        Err(_) | Ok(Origin::Sandbox) => {}
-        Ok(Origin::NoPod) => panic!("the container left its pod"),
-        Ok(Origin::Pod(pod)) => {
+    match ContainerOrigin::from_bundle(&bundle.expect("written here")) {
+        Err(_) | Ok(ContainerOrigin::Sandbox) => {}
+        Ok(ContainerOrigin::NoPod) => panic!("the container left its pod"),
+        Ok(ContainerOrigin::Pod(pod)) => {
             assert!(pod.has_name("users/own"), "{pod}");
             let devices = find_allocated_devices(&create_checkpoint(), &pod.uid, &pod.container);
             let ids: Vec<_> = devices.values().flatten().map(|id| id.as_str()).collect();

@@ -18,16 +18,16 @@ use injection_plan::cdi;
 use injection_plan::kubelet_checkpoint::{CheckpointError, KubeletCheckpoint};
 use injection_plan::kubelet_claims::{FILE_NAME as CLAIMS_FILE_NAME, KubeletClaims};
 use injection_plan::plan::{Authority, CheckpointDevices, UnrecordedDevicesRule};
-use injection_plan::request::Item;
+use injection_plan::request::DeviceListItem;
 
 #[cfg(feature = "fuzzing")]
 pub use checkpoint::fuzzing::checkpoint;
 #[cfg(feature = "fuzzing")]
 pub use fuzzing::forged_annotations;
-pub use origin::{Origin, OriginError, may_have_plugin_annotations};
+pub use origin::{ContainerOrigin, OriginError, may_have_plugin_annotations};
 
 use crate::authorization::{
-    ClaimSelection, ContainerProperties, Decision, DecisionReason, OriginKind,
+    AcceptedClaims, ContainerProperties, Decision, DecisionReason, OriginKind,
 };
 use crate::oci::Bundle;
 use checkpoint::find_allocated_devices;
@@ -64,7 +64,7 @@ pub enum TrustError {
 /// `class_patterns` are the `trusted_pods` of the class. `origin` is `None` if it is uncertain.
 pub(crate) fn collect_container_properties(
     bundle: &Bundle,
-    origin: Option<&Origin>,
+    origin: Option<&ContainerOrigin>,
     class_patterns: &[PodPattern],
     trust: &Trust,
 ) -> ContainerProperties {
@@ -75,14 +75,14 @@ pub(crate) fn collect_container_properties(
     let mut keys = bundle.annotations.keys();
     ContainerProperties {
         origin: match origin {
-            Some(Origin::NoPod) => OriginKind::NoPod,
-            Some(Origin::Sandbox) => OriginKind::Sandbox,
-            Some(Origin::Pod(_)) => OriginKind::Pod,
+            Some(ContainerOrigin::NoPod) => OriginKind::NoPod,
+            Some(ContainerOrigin::Sandbox) => OriginKind::Sandbox,
+            Some(ContainerOrigin::Pod(_)) => OriginKind::Pod,
             None => OriginKind::Uncertain,
         },
-        has_hook: bundle.hooks.reads_requests(None),
+        has_request_hook: bundle.hooks.reads_requests(None),
         allows_variable_requests: trust.allow_env_outside_kubernetes,
-        is_trusted: matches!(origin, Some(Origin::Pod(pod)) if is_trusted(pod)),
+        is_trusted: matches!(origin, Some(ContainerOrigin::Pod(pod)) if is_trusted(pod)),
         has_cdi_annotation: keys.any(|key| key.starts_with(cdi::ANNOTATION_PREFIX)),
         has_sys_admin: bundle.has_sys_admin,
     }
@@ -93,7 +93,7 @@ pub(crate) fn collect_container_properties(
 /// request is ignored.
 pub(crate) fn determine_authority(
     decision: Decision,
-    origin: &Origin,
+    origin: &ContainerOrigin,
     class: &ClassName,
     bundle: &Bundle,
     trust: &Trust,
@@ -112,7 +112,7 @@ pub(crate) fn determine_authority(
             allows_trusted_capabilities,
         })),
         Decision::KubeletCheckpoints(checkpoint_rule, claim_selection) => match origin {
-            Origin::Pod(pod) => {
+            ContainerOrigin::Pod(pod) => {
                 let recorded_devices = read_recorded_devices(
                     pod,
                     checkpoint_rule,
@@ -123,16 +123,18 @@ pub(crate) fn determine_authority(
                 );
                 Ok(Some(Authority::Kubelet(recorded_devices?)))
             }
-            Origin::NoPod | Origin::Sandbox => deny_request(DecisionReason::Uncertain, true),
+            ContainerOrigin::NoPod | ContainerOrigin::Sandbox => {
+                deny_request(DecisionReason::Uncertain, true)
+            }
         },
         Decision::NoDevice(reason) => deny_request(reason, false),
         Decision::Refused(reason) => deny_request(reason, true),
     }
 }
 
-fn describe_reason(reason: DecisionReason, origin: &Origin) -> String {
+fn describe_reason(reason: DecisionReason, origin: &ContainerOrigin) -> String {
     match (reason, origin) {
-        (DecisionReason::TrustedPod, Origin::Pod(pod)) => {
+        (DecisionReason::TrustedPod, ContainerOrigin::Pod(pod)) => {
             return format!("trusted_pods in the configuration names this {pod}");
         }
         (DecisionReason::TrustedPod, _) => "trusted_pods in the configuration names it",
@@ -141,7 +143,7 @@ fn describe_reason(reason: DecisionReason, origin: &Origin) -> String {
             "the configuration has allow_env_outside_kubernetes = false"
         }
         (DecisionReason::Sandbox, _) => "it is the pod's sandbox, which uses none",
-        (DecisionReason::Specification, _) => {
+        (DecisionReason::CdiSpecification, _) => {
             "a CDI specification grants the devices, and only root can write one"
         }
         (DecisionReason::Administrator, _) => "`boathook attach` by the host's administrator",
@@ -157,7 +159,7 @@ fn describe_reason(reason: DecisionReason, origin: &Origin) -> String {
 fn read_recorded_devices(
     pod: &origin::Pod,
     checkpoint_rule: UnrecordedDevicesRule,
-    claim_selection: ClaimSelection,
+    claim_selection: AcceptedClaims,
     class: &ClassName,
     bundle: &Bundle,
     trust: &Trust,
@@ -182,9 +184,9 @@ fn read_recorded_devices(
         }
     }
     let is_claims_file_optional = match claim_selection {
-        ClaimSelection::None => return Ok(recorded_devices),
-        ClaimSelection::Recorded => false,
-        ClaimSelection::InCheckpointOrAll => true,
+        AcceptedClaims::None => return Ok(recorded_devices),
+        AcceptedClaims::Recorded => false,
+        AcceptedClaims::AllWithoutCheckpoint => true,
     };
     let (claim_names, claimed_ids) =
         read_recorded_claims(class, bundle, pod, trust, is_claims_file_optional)?;
@@ -242,7 +244,7 @@ fn read_recorded_claims(
     Ok((claim_names, claimed_ids))
 }
 
-fn parse_claimed_id(class: &ClassName, item: &Item) -> Result<DeviceId, TrustError> {
+fn parse_claimed_id(class: &ClassName, item: &DeviceListItem) -> Result<DeviceId, TrustError> {
     let name = item.to_text();
     DeviceId::try_from(name).map_err(|error| TrustError::InvalidClaimDeviceId {
         class: class.clone(),

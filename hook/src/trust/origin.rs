@@ -18,7 +18,7 @@ use super::PodUid;
 use crate::oci::Bundle;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub enum ContainerOrigin {
     /// The container is not part of a pod: a user of the host started it.
     NoPod,
     /// The container is the sandbox container of a pod, which holds the pod's namespaces.
@@ -128,11 +128,11 @@ const POD_NAMESPACE_KEY: &str = "io.kubernetes.pod.namespace";
 const POD_NAME_KEY: &str = "io.kubernetes.pod.name";
 const CONTAINER_NAME_KEY: &str = "io.kubernetes.container.name";
 
-impl Origin {
+impl ContainerOrigin {
     pub fn from_bundle(bundle: &Bundle) -> Result<Self, OriginError> {
         let cgroup_path = bundle.cgroups_path.as_deref().unwrap_or_default();
         if is_podman_cgroup(cgroup_path) {
-            return Ok(Origin::NoPod);
+            return Ok(ContainerOrigin::NoPod);
         }
         let Some(uid) = PodUid::from_cgroups_path(cgroup_path) else {
             return find_origin_without_pod_uid(cgroup_path, bundle);
@@ -143,9 +143,9 @@ impl Origin {
             container_type(CRI_CONTAINER_TYPE_KEY),
         ) {
             (Some(_), Some(_)) => Err(OriginError::ConflictingEngines),
-            (Some("sandbox"), None) | (None, Some("sandbox")) => Ok(Origin::Sandbox),
-            (Some(_), None) => parse_crio_pod(bundle, uid).map(Origin::Pod),
-            (None, Some(_)) => parse_containerd_pod(bundle, uid).map(Origin::Pod),
+            (Some("sandbox"), None) | (None, Some("sandbox")) => Ok(ContainerOrigin::Sandbox),
+            (Some(_), None) => parse_crio_pod(bundle, uid).map(ContainerOrigin::Pod),
+            (None, Some(_)) => parse_containerd_pod(bundle, uid).map(ContainerOrigin::Pod),
             (None, None) => Err(OriginError::MissingContainerName(uid)),
         }
     }
@@ -155,8 +155,8 @@ impl Origin {
     /// sandbox.
     pub(crate) fn annotations(&self) -> Option<&BTreeMap<String, String>> {
         match self {
-            Origin::Pod(pod) => Some(&pod.annotations),
-            Origin::NoPod | Origin::Sandbox => None,
+            ContainerOrigin::Pod(pod) => Some(&pod.annotations),
+            ContainerOrigin::NoPod | ContainerOrigin::Sandbox => None,
         }
     }
 }
@@ -178,12 +178,15 @@ pub fn may_have_plugin_annotations(bundle: &Bundle) -> bool {
 /// belongs to no pod, except if the kubelet has `cgroupsPerQOS = false` and writes no uids into
 /// paths. Outside of pods, a container may get all devices that it requests. So annotations of a
 /// pod are an error here.
-fn find_origin_without_pod_uid(cgroup_path: &str, bundle: &Bundle) -> Result<Origin, OriginError> {
+fn find_origin_without_pod_uid(
+    cgroup_path: &str,
+    bundle: &Bundle,
+) -> Result<ContainerOrigin, OriginError> {
     let mut pod_annotation_keys = [CRI_CONTAINER_TYPE_KEY, CRI_POD_UID_KEY, CRIO_LABELS_KEY].iter();
     if pod_annotation_keys.any(|key| bundle.annotations.contains_key(*key)) {
         Err(OriginError::UnconfirmedPod(cgroup_path.to_owned()))
     } else {
-        Ok(Origin::NoPod)
+        Ok(ContainerOrigin::NoPod)
     }
 }
 

@@ -22,11 +22,11 @@ use super::runtime_log::RuntimeLog;
 pub(super) struct CommandLine {
     /// The log file that the engine reads to find errors of the runtime.
     pub(super) log: Option<RuntimeLog>,
-    pub(super) action: Action,
+    pub(super) action: RuntimeCommand,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum RuntimeCommand {
     Create(NewContainer),
     Update(UpdateCommand),
     Other,
@@ -119,7 +119,8 @@ impl CommandLine {
         let parsed_argument_count = arguments.len() - parsed_arguments.arguments.len();
         let action = match subcommand.and_then(OsStr::to_str) {
             Some("create" | "run") => {
-                parse_container(parsed_arguments.with_options(&CREATE_OPTIONS)).map(Action::Create)
+                parse_container(parsed_arguments.with_options(&CREATE_OPTIONS))
+                    .map(RuntimeCommand::Create)
             }
             Some("update") => {
                 let global_argument_count = parsed_argument_count - 1;
@@ -128,7 +129,7 @@ impl CommandLine {
                     global_argument_count,
                     parsed_arguments.with_options(&UPDATE_OPTIONS),
                 )
-                .map(Action::Update)
+                .map(RuntimeCommand::Update)
             }
             _ => None,
         };
@@ -137,7 +138,7 @@ impl CommandLine {
                 path: path.into(),
                 is_json,
             }),
-            action: action.unwrap_or(Action::Other),
+            action: action.unwrap_or(RuntimeCommand::Other),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use device_class::class::MAX_CONTAINER_START_TIME;
 use host_files::json_text;
-use host_files::json_text::EditError;
+use host_files::json_text::JsonEditError;
 use injection_plan::plan::{Action, InjectionPlan};
 use runtime_config::HOOK_ENVIRONMENT;
 use serde_json::json;
@@ -77,7 +77,7 @@ impl HookEntry {
         plan: &InjectionPlan,
         gids: &BTreeSet<u32>,
         removed_paths: &RemovedPaths,
-    ) -> Result<String, EditError> {
+    ) -> Result<String, JsonEditError> {
         let mut config_text = config_text.to_owned();
         if !hooks.reads_requests(Some(Path::new(&self.path))) {
             let entry = self.to_json(&removed_paths.masked);
@@ -141,7 +141,7 @@ mod tests {
         }
     }
 
-    fn added(config_text: &str, plan: &InjectionPlan) -> Result<String, EditError> {
+    fn added(config_text: &str, plan: &InjectionPlan) -> Result<String, JsonEditError> {
         let removed = RemovedPaths {
             masked: vec!["/sys/firmware".into()],
             read_only: Vec::new(),

@@ -29,7 +29,7 @@ pub enum WrapperError {
     Edit {
         path: PathBuf,
         #[source]
-        error: json_text::EditError,
+        error: json_text::JsonEditError,
     },
     #[error("cannot replace {}", path.display())]
     Write {

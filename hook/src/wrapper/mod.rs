@@ -40,12 +40,12 @@ use host_files::printable;
 use nix::unistd::getppid;
 
 use crate::installation;
-use crate::log::{self, LogReader};
+use crate::log::{self, LogAudience};
 use crate::oci::{Bundle, read_capped};
 use crate::planner;
 use crate::sys;
 use crate::sys::deadline::{self, Deadline, Stage};
-use command_line::{Action, CommandLine, NewContainer};
+use command_line::{CommandLine, NewContainer, RuntimeCommand};
 use config_file::ConfigFile;
 use entry::HookEntry;
 use masked_paths::RemovedPaths;
@@ -70,7 +70,7 @@ pub fn main() -> process::ExitCode {
     let message = log::format_error_chain(&error);
     log::error(&message);
     if let Some(log) = &command_line.log {
-        log.write(&printable::line(&format!("boathook: {message}")));
+        log.write(&printable::escape_line(&format!("boathook: {message}")));
     }
     error.exit_code().into()
 }
@@ -92,7 +92,7 @@ pub(crate) fn find_caller_bundle(container_id: &str) -> Option<PathBuf> {
         .split_last()
         .map_or(&[][..], |(_, arguments)| arguments);
     match CommandLine::parse(arguments).action {
-        Action::Create(container)
+        RuntimeCommand::Create(container)
             if container.id == container_id && container.bundle.is_absolute() =>
         {
             Some(container.bundle)
@@ -114,9 +114,9 @@ fn exec_real_runtime(
         sys::process::ignore_file_size_signal().map_err(WrapperError::Signal)?;
     let mut update_arguments = None;
     let runtime_path = match &command_line.action {
-        Action::Create(container) => {
+        RuntimeCommand::Create(container) => {
             let config = installation::load_configuration(config_path);
-            log::init(LogReader::Engine, config.as_ref().ok(), None);
+            log::init(LogAudience::Engine, config.as_ref().ok(), None);
             // The real runtime is searched before config.json is changed, so that config.json stays
             // unchanged if there is none.
             let runtime_path = match &config {
@@ -130,12 +130,12 @@ fn exec_real_runtime(
             result.map_err(|error| error.with_container(&container.id))?;
             runtime_path
         }
-        Action::Update(_) | Action::Other => {
-            log::init(LogReader::Engine, None, None);
+        RuntimeCommand::Update(_) | RuntimeCommand::Other => {
+            log::init(LogAudience::Engine, None, None);
             real_runtime(&load_runtime_config(config_path))?
         }
     };
-    if let Action::Update(action) = &command_line.action {
+    if let RuntimeCommand::Update(action) = &command_line.action {
         let edited_arguments = update::add_device_rules(action, arguments, &runtime_path);
         update_arguments = Some(
             edited_arguments.map_err(|error| error.with_container(&action.id.to_string_lossy()))?,
@@ -178,7 +178,7 @@ fn print_introduction(runtime_path: &Path) {
          manual page is boathook-runtime(1)"
     );
     // The error is ignored, because the real runtime works without this text.
-    let _ = writeln!(io::stderr(), "{}", printable::line(&text));
+    let _ = writeln!(io::stderr(), "{}", printable::escape_line(&text));
 }
 
 /// Reads the table `[runtime]` of config.toml. If config.toml has an error, logs a warning and
@@ -205,7 +205,7 @@ fn refuse_container_with_requests(
     )?;
     let requests_nothing =
         |config| planner::requests_nothing(&bundle, &planner::Caller::Engine, &config);
-    if !installation::parse_config_despite_error(&error).is_some_and(requests_nothing) {
+    if !installation::parse_class_dirs_only(&error).is_some_and(requests_nothing) {
         return Err(error.into());
     }
     log::warning(&format!(
@@ -251,7 +251,7 @@ fn add_hook(
         config_file.path(),
         config_file.content().as_bytes(),
     )?;
-    deadline::set_container_id(&printable::line(&container.id));
+    deadline::set_container_id(&printable::escape_line(&container.id));
     Stage::Planning.begin();
     let plan = planner::plan_container_injection(&bundle, &planner::Caller::Engine, config)?;
     // A plan with nothing but warnings does not count as empty, because the hook must run to log

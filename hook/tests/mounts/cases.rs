@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use device_class::host::{DeviceKind, DeviceNumber};
-use hook::container::{FileKind, Name};
+use hook::container::{FileKind, FileName};
 use hook::mount::{Attributes, Error, MountDepth, SyscallSupport, TmpfsOptions};
 use nix::mount::{MsFlags, mount};
 use nix::sys::stat::Mode;
@@ -199,14 +199,14 @@ fn tmpfs_of_libraries(scene: &Scene) -> Result<()> {
     let target = root.open_or_create_mount_point(Path::new("/usr/lib/v"), FileKind::Directory)?;
     let staged = mounter.create_tmpfs(target, &OPTIONS)?;
     let directory = staged.directory().clone();
-    directory.symlink(Name::new("libv.so")?, Path::new("libv.so.1"))?;
-    directory.create_dir(Name::new("sub")?, Mode::from_bits_truncate(0o755))?;
-    let before = directory.open_or_create_mount_point(Name::new("libv.so.1")?, early.kind())?;
+    directory.symlink(FileName::new("libv.so")?, Path::new("libv.so.1"))?;
+    directory.create_dir(FileName::new("sub")?, Mode::from_bits_truncate(0o755))?;
+    let before = directory.open_or_create_mount_point(FileName::new("libv.so.1")?, early.kind())?;
     let tmpfs = staged.attach(&mut mounter)?;
     mounter.attach(early, &before)?;
     let after = tmpfs
         .directory()
-        .open_or_create_mount_point(Name::new("libv.so.2")?, late.kind())?;
+        .open_or_create_mount_point(FileName::new("libv.so.2")?, late.kind())?;
     mounter.attach(late, &after)?;
     tmpfs.set_read_only(&mounter)?;
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use hook::container::{ContainerRoot, FileKind};
-use hook::mount::{Attributes, Mounter, Source};
+use hook::mount::{Attributes, MountSource, Mounter};
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::mount::{MsFlags, mount};
 use nix::sys::stat::Mode;
@@ -105,7 +105,7 @@ fn race_with_another_mount(scene: &Scene) -> Result<()> {
     fs::write(&other, "")?;
     let container = scene.container(Kind::Plain)?;
     let host = scene.host()?;
-    let sources: Result<Vec<Source>> = (0..MOUNTS)
+    let sources: Result<Vec<MountSource>> = (0..MOUNTS)
         .map(|_| host.source("lib.so", Attributes::FILE))
         .collect();
     // Renaming a mount point takes a namespace in which it is none.
@@ -152,7 +152,7 @@ fn race<S>(scene: &Scene, swappers: S) -> Result<()> {
     let leaf = scene.rootfs("vol/d/m0").exists();
     let container = scene.container(Kind::Plain)?;
     let host = scene.host()?;
-    let sources: Result<Vec<Source>> = (0..MOUNTS)
+    let sources: Result<Vec<MountSource>> = (0..MOUNTS)
         .map(|_| host.source("lib.so", Attributes::FILE))
         .collect();
     let mut sources = sources?.into_iter();
@@ -193,7 +193,7 @@ fn work(
     mounter: &mut Mounter,
     number: u32,
     turn: u32,
-    source: Option<Source>,
+    source: Option<MountSource>,
 ) -> Vec<Result<()>> {
     let path = |name: &str| format!("vol/d/{name}{number}");
     let back = format!("vol/d/../d/b{number}");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use hook::container::{ContainerNamespace, ContainerRoot};
-use hook::mount::{Attributes, MountDepth, Mounter, Source, SourceRoot, SyscallSupport};
+use hook::mount::{Attributes, MountDepth, MountSource, Mounter, SourceRoot, SyscallSupport};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod, umask};
@@ -203,7 +203,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn source(&self, path: &str, attributes: Attributes) -> Result<Source> {
+    pub(crate) fn source(&self, path: &str, attributes: Attributes) -> Result<MountSource> {
         self.source_of(path, attributes, MountDepth::Single)
     }
 
@@ -212,9 +212,14 @@ impl Host {
         path: &str,
         attributes: Attributes,
         depth: MountDepth,
-    ) -> Result<Source> {
+    ) -> Result<MountSource> {
         let file = self.root.open_file_without_links(Path::new(path))?;
-        Ok(Source::new(&file, attributes, depth, self.syscall_support)?)
+        Ok(MountSource::new(
+            &file,
+            attributes,
+            depth,
+            self.syscall_support,
+        )?)
     }
 }
 

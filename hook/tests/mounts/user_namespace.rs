@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use hook::container::{FileKind, Name};
+use hook::container::{FileKind, FileName};
 use hook::mount::Attributes;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::Mode;
@@ -109,10 +109,10 @@ fn inject(scene: &Scene, kind: Kind, at: &str, id: u32) -> Result<()> {
             .attach(&mut mounter)?;
         tmpfs
             .directory()
-            .symlink(Name::new("libv.so")?, Path::new("libv.so.1"))?;
+            .symlink(FileName::new("libv.so")?, Path::new("libv.so.1"))?;
         let target = tmpfs
             .directory()
-            .open_or_create_mount_point(Name::new("libv.so.1")?, in_tmpfs.kind())?;
+            .open_or_create_mount_point(FileName::new("libv.so.1")?, in_tmpfs.kind())?;
         owned(&scene.rootfs(&at("a/v/libv.so.1")), id)?;
         mounter.attach(in_tmpfs, &target)?;
         tmpfs.set_read_only(&mounter)?;

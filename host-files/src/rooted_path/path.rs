@@ -17,9 +17,9 @@ pub(crate) const MAX_COMPONENTS: usize = 256;
 /// The name of a directory entry. It is not empty, is not `.` or `..`, and contains no slash and no
 /// NUL byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Name<'a>(&'a OsStr);
+pub struct FileName<'a>(&'a OsStr);
 
-impl<'a> Name<'a> {
+impl<'a> FileName<'a> {
     /// Returns an error if `name` cannot be the name of a directory entry, such as `..` or `a/b`.
     pub fn new<S: AsRef<OsStr> + ?Sized>(name: &'a S) -> Result<Self> {
         let name = name.as_ref();
@@ -43,7 +43,7 @@ pub(crate) enum Component<'a> {
     /// directory.
     Current,
     Parent,
-    Name(Name<'a>),
+    Name(FileName<'a>),
 }
 
 /// Returns an error for a path that cannot be resolved below any root: it is empty, is too long,
@@ -79,7 +79,7 @@ pub(crate) fn split_components(path: &OsStr) -> impl DoubleEndedIterator<Item = 
         .map(|part| match part {
             b"." => Component::Current,
             b".." => Component::Parent,
-            name => Component::Name(Name(OsStr::from_bytes(name))),
+            name => Component::Name(FileName(OsStr::from_bytes(name))),
         })
         .chain(trailing_component)
 }
@@ -89,7 +89,7 @@ pub(crate) fn split_components(path: &OsStr) -> impl DoubleEndedIterator<Item = 
 ///
 /// # Errors
 /// Returns [`Error::Path`] if the path does not end in a name, for example for `/` and `a/..`.
-pub fn split_leaf(path: &Path) -> Result<(&Path, Name<'_>)> {
+pub fn split_leaf(path: &Path) -> Result<(&Path, FileName<'_>)> {
     check_path(path)?;
     let bytes = path.as_os_str().as_bytes();
     let leaf_end = bytes.iter().rposition(|byte| *byte != b'/');
@@ -99,7 +99,7 @@ pub fn split_leaf(path: &Path) -> Result<(&Path, Name<'_>)> {
         Some(slash) => (&bytes[..=slash], &bytes[slash + 1..]),
         None => (&b"/"[..], bytes),
     };
-    let leaf = Name::new(OsStr::from_bytes(leaf))
+    let leaf = FileName::new(OsStr::from_bytes(leaf))
         .map_err(|_| path_error(path.as_os_str(), "it does not end in a name"))?;
     Ok((Path::new(OsStr::from_bytes(parent)), leaf))
 }
@@ -121,10 +121,10 @@ mod tests {
     #[test]
     fn a_name_has_no_slash_or_nul_and_is_not_a_dot() {
         for valid in ["a", "...", "libc.so.6", ".hidden", "with space"] {
-            assert!(Name::new(valid).is_ok(), "{valid:?}");
+            assert!(FileName::new(valid).is_ok(), "{valid:?}");
         }
         for invalid in ["", ".", "..", "a/b", "/", "a/", "nul\0"] {
-            assert!(Name::new(invalid).is_err(), "{invalid:?}");
+            assert!(FileName::new(invalid).is_err(), "{invalid:?}");
         }
     }
 
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_trailing_slash_requires_a_directory() {
-        let a = Component::Name(Name(OsStr::new("a")));
+        let a = Component::Name(FileName(OsStr::new("a")));
         for (path, steps) in [
             ("/a", vec![a]),
             ("a//a", vec![a, a]),

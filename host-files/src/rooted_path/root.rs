@@ -10,7 +10,7 @@ use nix::sys::stat::Mode;
 
 use crate::rooted_path::handle::HANDLE_FLAGS;
 use crate::rooted_path::path::check_path;
-use crate::rooted_path::{Error, FileKind, Handle, LastLink, Result, Walk};
+use crate::rooted_path::{Error, FileKind, Handle, Result, TrailingSymlink, Walk};
 
 /// The number of attempts with `openat2` before a [`Walk`] is used instead. `openat2` fails with
 /// `EAGAIN` if any file of the system is renamed while it resolves `..` (openat2(2)). Renames do
@@ -71,7 +71,7 @@ impl RootDir {
         match self.resolve_with_openat2(path, HANDLE_FLAGS, ResolveFlag::empty()) {
             Some(Ok(fd)) => Handle::new(fd, path).map(Some),
             Some(Err(errno)) => convert_lookup_errno(path, errno),
-            None => self.walk(path, LastLink::Follow),
+            None => self.walk(path, TrailingSymlink::Follow),
         }
     }
 
@@ -88,7 +88,7 @@ impl RootDir {
             Some(Err(errno)) => return convert_lookup_errno(path, errno),
             None => {}
         }
-        let mut walk = Walk::new(self.fd.as_fd(), path, LastLink::Follow)?;
+        let mut walk = Walk::new(self.fd.as_fd(), path, TrailingSymlink::Follow)?;
         while let Some(step) = walk.step()? {
             if step.file.handle.kind() == FileKind::Symlink {
                 return Err(Error::UnexpectedLink { path: path.into() });
@@ -107,12 +107,12 @@ impl RootDir {
             Some(Err(errno)) => return convert_lookup_errno(path, errno),
             None => {}
         }
-        let last_link = if flags.contains(OFlag::O_NOFOLLOW) {
-            LastLink::NoFollow
+        let trailing_symlink = if flags.contains(OFlag::O_NOFOLLOW) {
+            TrailingSymlink::NoFollow
         } else {
-            LastLink::Follow
+            TrailingSymlink::Follow
         };
-        let handle = self.walk(path, last_link)?;
+        let handle = self.walk(path, trailing_symlink)?;
         handle
             .map(|handle| reopen_handle(handle, path, flags))
             .transpose()
@@ -143,8 +143,8 @@ impl RootDir {
         None
     }
 
-    fn walk(&self, path: &Path, last_link: LastLink) -> Result<Option<Handle>> {
-        self.finish_walk(Walk::new(self.fd.as_fd(), path, last_link)?)
+    fn walk(&self, path: &Path, trailing_symlink: TrailingSymlink) -> Result<Option<Handle>> {
+        self.finish_walk(Walk::new(self.fd.as_fd(), path, trailing_symlink)?)
     }
 
     /// Takes all steps of a walk, and returns a handle on the file at the end of the path. Returns

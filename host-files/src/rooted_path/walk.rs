@@ -32,7 +32,7 @@ pub const MAX_LINKS: usize = 40;
 /// Whether a walk follows a symbolic link at the end of the path. `NoFollow` has the meaning of
 /// `O_NOFOLLOW` in open(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LastLink {
+pub enum TrailingSymlink {
     /// The walk follows the link and ends at its target.
     Follow,
     /// The walk ends at the link itself.
@@ -59,14 +59,14 @@ pub fn join_component_names(root: &Path, components: &[OpenedComponent]) -> Path
 /// One step of a walk, which has opened one file. The file is a directory, a symbolic link that the
 /// next step follows, or the file at the end of the path.
 #[derive(Debug)]
-pub struct Step<'a> {
+pub struct WalkStep<'a> {
     /// The directories on the way to the file. The root directory is not in the list.
     pub parents: &'a [OpenedComponent],
     /// The opened file.
     pub file: &'a OpenedComponent,
 }
 
-impl Step<'_> {
+impl WalkStep<'_> {
     /// Returns the path of the opened file. `root` is the path of the root directory.
     pub fn path(&self, root: &Path) -> PathBuf {
         join_component_names(root, self.parents).join(&self.file.name)
@@ -94,7 +94,7 @@ pub struct ResolvedPath {
 pub struct Walk<'a> {
     root_fd: BorrowedFd<'a>,
     path: &'a Path,
-    last_link: LastLink,
+    trailing_symlink: TrailingSymlink,
     opened_components: Vec<OpenedComponent>,
     /// The file that the last step opened. If it is a directory, the next step enters it. If it is
     /// a symbolic link, the next step follows it.
@@ -121,12 +121,16 @@ enum PendingComponent {
 impl<'a> Walk<'a> {
     /// Creates the walk for `path`. The walk starts at the directory `root_fd`, even if the path is
     /// absolute.
-    pub fn new(root_fd: BorrowedFd<'a>, path: &'a Path, last_link: LastLink) -> Result<Self> {
+    pub fn new(
+        root_fd: BorrowedFd<'a>,
+        path: &'a Path,
+        trailing_symlink: TrailingSymlink,
+    ) -> Result<Self> {
         check_path(path)?;
         let mut walk = Self {
             root_fd,
             path,
-            last_link,
+            trailing_symlink,
             opened_components: Vec::new(),
             opened_file: None,
             pending_components: VecDeque::new(),
@@ -141,7 +145,7 @@ impl<'a> Walk<'a> {
     /// Opens the next file on the path. Returns `None` at the end of the path. Also returns `None`
     /// if the next name does not exist, or if the path ends in a symbolic link that is not
     /// followed.
-    pub fn step(&mut self) -> Result<Option<Step<'_>>> {
+    pub fn step(&mut self) -> Result<Option<WalkStep<'_>>> {
         if let Some(file) = self.opened_file.take() {
             self.append_or_follow(file)?;
         }
@@ -164,12 +168,12 @@ impl<'a> Walk<'a> {
         };
         let is_last_link = handle.kind() == FileKind::Symlink && self.pending_components.is_empty();
         let file = OpenedComponent { name, handle };
-        if is_last_link && self.last_link == LastLink::NoFollow {
+        if is_last_link && self.trailing_symlink == TrailingSymlink::NoFollow {
             self.opened_components.push(file);
             return Ok(None);
         }
         let file = self.opened_file.insert(file);
-        Ok(Some(Step {
+        Ok(Some(WalkStep {
             parents: &self.opened_components,
             file,
         }))

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use initcontainer::cli::EngineChoice;
 use initcontainer::host::Host;
-use runtime_config::{Engine, InstallationRecord, Options, find_docker_snap, program_directories};
+use runtime_config::{
+    Engine, InstallOptions, InstallationRecord, find_docker_snap, program_directories,
+};
 
 use crate::output::Output;
 
@@ -20,7 +22,7 @@ const KUBELET_PROGRAM: &str = "kubelet";
 /// Returns whether a program of the host may start pods through containerd. If no program does,
 /// containerd serves only Docker. Docker's containers do not use containerd's CRI configuration, so
 /// it would be useless to change that configuration.
-fn may_containerd_start_pods(host: &Host) -> bool {
+fn is_containerd_used_for_pods(host: &Host) -> bool {
     let kubelet_paths = program_directories().map(|dir| Path::new(dir).join(KUBELET_PROGRAM));
     let pod_paths = CRI_CLIENT_PATHS.iter().map(PathBuf::from);
     pod_paths
@@ -34,7 +36,7 @@ fn may_containerd_start_pods(host: &Host) -> bool {
 pub(super) fn choose_engines(
     host: &Host,
     engine_choice: &EngineChoice,
-    options: &Options,
+    options: &InstallOptions,
     output: &mut Output,
 ) -> Result<Vec<Engine>> {
     let docker_snap_refusal = find_docker_snap(host).map(|program| {
@@ -69,7 +71,7 @@ pub(super) fn choose_engines(
     let mut detected_engines = Engine::ALL.to_vec();
     detected_engines.retain(|engine| engine.detect(host).is_some());
     let serves_only_docker =
-        detected_engines.contains(&Engine::Docker) && !may_containerd_start_pods(host);
+        detected_engines.contains(&Engine::Docker) && !is_containerd_used_for_pods(host);
     for engine in detected_engines {
         let record = InstallationRecord::load(host, &host.record_path(engine))?;
         if engine == Engine::Docker && docker_snap_refusal.is_some() {

@@ -5,14 +5,14 @@ use std::path::Path;
 
 use anyhow::Result;
 use initcontainer::class_index::update_class_index;
-use initcontainer::compatibility::{OfferedNames, find_unoffered_toolkits};
+use initcontainer::compatibility::{ReplacedToolkits, find_unoffered_toolkits};
 use initcontainer::host::Host;
 use initcontainer::install;
 use initcontainer::layout::{PACKAGED_PROGRAMS_DIR, PROGRAM_LINKS_DIR};
 use initcontainer::lock::InstallerLock;
 use initcontainer::payload::Payload;
 use initcontainer::step::{self, Step};
-use runtime_config::{Engine, Options};
+use runtime_config::{Engine, InstallOptions};
 
 use super::{pod_status, release_installer_lock};
 use crate::output::{InstalledRelease, Output};
@@ -23,8 +23,8 @@ use crate::{running_services, selinux};
 /// manifest, and `install` from the command line.
 pub(super) struct InstallRequest {
     pub(super) payload: Payload,
-    pub(super) engines: Vec<(Engine, Options)>,
-    pub(super) names: OfferedNames,
+    pub(super) engines: Vec<(Engine, InstallOptions)>,
+    pub(super) names: ReplacedToolkits,
     /// Whether the new release may have fewer class files than the installed release.
     pub(super) allows_fewer_classes: bool,
     /// Whether to restart the engines that have not read their new configuration.

@@ -8,7 +8,7 @@ use std::slice;
 
 use anyhow::{Context, Result};
 use initcontainer::cli::Install;
-use initcontainer::compatibility::OfferedNames;
+use initcontainer::compatibility::ReplacedToolkits;
 use initcontainer::configuration;
 use initcontainer::directories::{self, RequestedDirectories};
 use initcontainer::fact_programs::is_facts_timer_needed;
@@ -18,7 +18,7 @@ use initcontainer::manifest::Manifest;
 use initcontainer::payload::{ClassFileSource, NO_CLASSES, Payload};
 use initcontainer::recorded_options::EngineOptions;
 use initcontainer::service::Service;
-use runtime_config::{Engine, Options};
+use runtime_config::{Engine, InstallOptions};
 
 use super::execution::{InstallRequest, execute_request};
 use super::{check_user, engines};
@@ -46,7 +46,7 @@ pub(super) fn install(host: &Host, args: &Install, output: &mut Output) -> Resul
     };
     let mut payload = read_payload(host, &source, classes)?;
     if let Some(dir) = &args.own_classes {
-        payload = payload.with_own_classes(&source, &std::path::absolute(dir)?)?;
+        payload = payload.with_admin_class_files(&source, &std::path::absolute(dir)?)?;
     }
     if let Some(file) = &args.config {
         payload = payload.with_config(host, file)?;
@@ -74,7 +74,7 @@ pub(super) fn install(host: &Host, args: &Install, output: &mut Output) -> Resul
         // With `--classes` the release may lack the class that has the names.
         if let Some(options) = &mut recorded_options {
             options.toolkits.retain(|toolkit| {
-                OfferedNames::find(host, &payload, slice::from_ref(toolkit)).is_ok()
+                ReplacedToolkits::find(host, &payload, slice::from_ref(toolkit)).is_ok()
             });
         }
         let options = args.complete_engine_options(&requested_options, recorded_options);
@@ -86,8 +86,12 @@ pub(super) fn install(host: &Host, args: &Install, output: &mut Output) -> Resul
             .with_context(|| format!("{engine} cannot be configured"))?;
         engine_options.push((*engine, options));
     }
-    let mut names =
-        OfferedNames::find_by_engine(host, &payload, &args.toolkits, toolkits_by_engine)?;
+    let mut names = ReplacedToolkits::find_with_engine_overrides(
+        host,
+        &payload,
+        &args.toolkits,
+        toolkits_by_engine,
+    )?;
     if let Some(old_manifest) = &old_manifest {
         names.keep_names_of_other_engines(old_manifest, &engines);
     }
@@ -181,9 +185,9 @@ pub(super) fn to_runtime_options(
     host: &Host,
     payload: &Payload,
     options: EngineOptions,
-) -> Result<Options> {
-    let names = OfferedNames::find(host, payload, &options.toolkits)?;
-    Ok(Options {
+) -> Result<InstallOptions> {
+    let names = ReplacedToolkits::find(host, payload, &options.toolkits)?;
+    Ok(InstallOptions {
         additional_names: names.runtime_names,
         hook_path: host.directories().hook_path(),
         runtime_path: host.runtime_path(),

@@ -46,7 +46,7 @@ pub(super) fn uninstall(host: &Host, args: &Uninstall, output: &mut Output) -> R
         for file in &plan.kept_files {
             output.report_kept_file(file);
         }
-        report_stranded_containers(&plan.unstartable_containers, output);
+        report_unstartable_containers(&plan.unstartable_containers, output);
         let plans_to_load = plan
             .engine_plans
             .iter()
@@ -88,7 +88,7 @@ pub(super) fn uninstall(host: &Host, args: &Uninstall, output: &mut Output) -> R
     for file in &plan.kept_files {
         output.report_kept_file(file);
     }
-    report_stranded_containers(&plan.unstartable_containers, output);
+    report_unstartable_containers(&plan.unstartable_containers, output);
     if plan.steps.is_empty() {
         output.print_text("nothing to do\n");
     } else {
@@ -112,7 +112,7 @@ pub(super) fn uninstall(host: &Host, args: &Uninstall, output: &mut Output) -> R
     restart::combine_failures(failures)
 }
 
-fn report_stranded_containers(names: &[String], output: &mut Output) {
+fn report_unstartable_containers(names: &[String], output: &mut Output) {
     if !names.is_empty() {
         output.report_note(&format!(
             "docker: these containers have the runtime of boathook and cannot be started without it: \

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use initcontainer::cli::Upgrade;
-use initcontainer::compatibility::OfferedNames;
+use initcontainer::compatibility::ReplacedToolkits;
 use initcontainer::host::Host;
 use initcontainer::lock::InstallerLock;
 use initcontainer::manifest::Manifest;
 use initcontainer::payload::{ClassFileSource, NO_CLASSES, Payload};
-use runtime_config::{Engine, InstallationRecord, Options};
+use runtime_config::{Engine, InstallOptions, InstallationRecord};
 
 use super::check_user;
 use super::execution::{InstallRequest, execute_request};
@@ -47,7 +47,8 @@ pub(super) fn upgrade(host: &Host, args: &Upgrade, output: &mut Output) -> Resul
     // An engine that was removed from the host keeps its names in the manifest alone.
     let mut toolkits_by_engine = manifest.list_toolkits_by_engine();
     toolkits_by_engine.retain(|engine, _| configured_engines.contains(engine));
-    let mut names = OfferedNames::find_by_engine(host, &payload, &[], toolkits_by_engine)?;
+    let mut names =
+        ReplacedToolkits::find_with_engine_overrides(host, &payload, &[], toolkits_by_engine)?;
     names.keep_names_of_other_engines(&manifest, &configured_engines);
     let request = InstallRequest {
         engines,
@@ -72,7 +73,7 @@ fn read_release(host: &Host, source: &Path, manifest: &Manifest) -> Result<Paylo
     };
     let mut payload = read_payload(host, source, classes)?;
     if let Some(dir) = &options.own_classes_dir {
-        payload = payload.with_own_classes(source, dir)?;
+        payload = payload.with_admin_class_files(source, dir)?;
     }
     payload = payload.with_services(source, Vec::new(), options.services.clone())?;
     payload
@@ -89,7 +90,7 @@ fn find_configured_engines(
     host: &Host,
     payload: &Payload,
     manifest: &Manifest,
-) -> Result<Vec<(Engine, Options)>> {
+) -> Result<Vec<(Engine, InstallOptions)>> {
     let mut engines = Vec::new();
     for engine in Engine::ALL {
         let record = InstallationRecord::load(host, &host.record_path(engine))?;

@@ -1,7 +1,7 @@
 //! Finds out how engines come to call the hook for pods: by a runtime handler, or by CDI.
 
 use anyhow::Result;
-use runtime_config::{Engine, InstallationRecord, Options};
+use runtime_config::{Engine, InstallOptions, InstallationRecord};
 
 use crate::host::Host;
 use crate::services::HookDelivery;
@@ -11,7 +11,7 @@ use crate::services::HookDelivery;
 /// by CDI (Container Device Interface).
 pub(super) fn find_hook_delivery(
     host: &Host,
-    engines: &[(Engine, Options)],
+    engines: &[(Engine, InstallOptions)],
 ) -> Result<HookDelivery> {
     for engine in Engine::ALL {
         if matches!(engine, Engine::Docker | Engine::Podman) {
@@ -20,8 +20,8 @@ pub(super) fn find_hook_delivery(
         let is_being_configured = engines
             .iter()
             .any(|(named_engine, _)| *named_engine == engine);
-        if is_being_configured || refers_to_installed_programs(host, engine)? {
-            return Ok(HookDelivery::Handler);
+        if is_being_configured || is_engine_configured(host, engine)? {
+            return Ok(HookDelivery::RuntimeHandler);
         }
     }
     Ok(HookDelivery::Cdi)
@@ -29,7 +29,7 @@ pub(super) fn find_hook_delivery(
 
 /// Returns whether an engine is configured to call Boathook. It is if one of the configuration
 /// files in its record contains the path of the installed programs.
-fn refers_to_installed_programs(host: &Host, engine: Engine) -> Result<bool> {
+fn is_engine_configured(host: &Host, engine: Engine) -> Result<bool> {
     let record = InstallationRecord::load(host, &host.record_path(engine))?;
     for path in record.iter().flat_map(InstallationRecord::paths) {
         let text = host.read(path)?.unwrap_or_default();

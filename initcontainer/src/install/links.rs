@@ -5,9 +5,9 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use runtime_config::{Engine, Options};
+use runtime_config::{Engine, InstallOptions};
 
-use crate::compatibility::OfferedNames;
+use crate::compatibility::ReplacedToolkits;
 use crate::host::Host;
 use crate::layout::{PACKAGED_PROGRAMS_DIR, PROGRAM_LINKS_DIR, SHARED_LINKS_DIR};
 use crate::manifest::Manifest;
@@ -93,8 +93,8 @@ pub(crate) fn plan_link_removal(host: &Host, link: &Path) -> Result<Option<Step>
 /// Returns the links that must be made in Docker's PATH, with the names of the replaced toolkits'
 /// programs. The list is empty unless Docker is among `engines`.
 pub(super) fn find_offered_links<'n>(
-    names: &'n OfferedNames,
-    engines: &[(Engine, Options)],
+    names: &'n ReplacedToolkits,
+    engines: &[(Engine, InstallOptions)],
 ) -> &'n [(PathBuf, PathBuf)] {
     names.list_needed_links(engines.iter().map(|(engine, _)| *engine))
 }

@@ -7,16 +7,16 @@ use anyhow::{Result, ensure};
 use device_class::config::Config;
 use runtime_config::Plan;
 
-use crate::compatibility::OfferedNames;
+use crate::compatibility::ReplacedToolkits;
 use crate::host::Host;
 use crate::manifest::Manifest;
 use crate::payload::{CLASSES_DIR, Payload};
 
 /// Returns a note about names of vendors' toolkits that an earlier installation offered (`--as`)
 /// and that this installation removes.
-pub(super) fn describe_dropped_names(
+pub(super) fn describe_removed_toolkits(
     old_manifest: &Manifest,
-    names: &OfferedNames,
+    names: &ReplacedToolkits,
 ) -> Option<String> {
     let dropped_toolkits: Vec<&str> = old_manifest
         .toolkits

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use runtime_config::{Change, Engine, Options};
+use runtime_config::{Change, Engine, InstallOptions};
 
 use super::links::find_offered_links;
 use super::versions::filter_present_versions;
-use crate::compatibility::OfferedNames;
+use crate::compatibility::ReplacedToolkits;
 use crate::configuration::ConfigurationPlan;
 use crate::host::Host;
 use crate::manifest::{Manifest, STATE_FILE_MODE};
@@ -25,8 +25,8 @@ fn collect_options(
     host: &Host,
     old_manifest: &Manifest,
     payload: &Payload,
-    engines: &[(Engine, Options)],
-    names: &OfferedNames,
+    engines: &[(Engine, InstallOptions)],
+    names: &ReplacedToolkits,
 ) -> RecordedOptions {
     let mut options = payload.options.clone();
     options.services = services::list_services_to_record(
@@ -55,9 +55,9 @@ fn collect_options(
 pub(super) fn plan_manifest(
     host: &Host,
     payload: &Payload,
-    engines: &[(Engine, Options)],
+    engines: &[(Engine, InstallOptions)],
     links: &[PathBuf],
-    names: &OfferedNames,
+    names: &ReplacedToolkits,
     config_plan: &ConfigurationPlan,
     new_dirs: &BTreeSet<PathBuf>,
 ) -> Result<Vec<Step>> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use device_class::config::InstalledDirectories;
 use runtime_config::{
-    Change, Engine, HostRoot, LoadCheck, Options, RUNTIME_HANDLER_NAME, scratch_path,
+    Change, Engine, HostRoot, InstallOptions, LoadCheck, RUNTIME_HANDLER_NAME, scratch_path,
 };
 use serde_json::{Value, json};
 
@@ -56,7 +56,7 @@ pub(crate) fn check_engine(objects: &Objects) {
     let engine: Engine = name.parse().unwrap();
     let empty = tempfile::tempdir().unwrap();
     let host = HostRoot::open(empty.path()).unwrap();
-    let options = Options {
+    let options = InstallOptions {
         hook_path: InstalledDirectories::default().hook_path(),
         runtime_path: InstalledDirectories::default().program_path("boathook-runtime"),
         set_default: false,

@@ -408,7 +408,7 @@ fn a_container_chooses_no_directory_that_is_not_mounted() {
 fn an_init_container_configures_an_engine_for_other_directories() {
     let programs = "/home/kubernetes/bin/boathook";
     let configuration = "/home/kubernetes/bin/boathook-config/boathook";
-    for sees_whole_host in [false, true] {
+    for is_whole_host_visible in [false, true] {
         let site = Site::with_containerd();
         // The kubelet makes the directories of volumes.
         let made = [programs, configuration].map(|path| path.trim_start_matches('/'));
@@ -419,7 +419,7 @@ fn an_init_container_configures_an_engine_for_other_directories() {
         let run = |volumes: &[&str], arguments: &str| {
             let view = view.display();
             let mut line = format!("mkdir -p {view}; cd {view}");
-            if sees_whole_host {
+            if is_whole_host_visible {
                 line += &format!("; mount --bind {root} {view}; mount -o remount,bind,ro {view}");
             }
             for volume in volumes {

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread::JoinHandle;
 
-use initcontainer::compatibility::OfferedNames;
+use initcontainer::compatibility::ReplacedToolkits;
 use initcontainer::host::Host;
 use initcontainer::install::{self, InstallationPlan};
 use initcontainer::payload::{ClassFileSource, PROGRAM_NAMES, Payload};
 use initcontainer::step;
 use initcontainer::uninstall;
-use runtime_config::{Engine, Options};
+use runtime_config::{Engine, InstallOptions};
 
 use crate::tree;
 
@@ -175,8 +175,8 @@ pub(crate) fn plan(
     if payload.class_file_names().contains("vendor-card.toml") {
         toolkits.push("vendor".to_owned());
     }
-    let names = OfferedNames::find(host, payload, &toolkits)?;
-    let options = Options {
+    let names = ReplacedToolkits::find(host, payload, &toolkits)?;
+    let options = InstallOptions {
         additional_names: names.runtime_names.clone(),
         ..options(host)
     };
@@ -193,8 +193,8 @@ pub(crate) fn write(file: &Path, content: impl AsRef<[u8]>) {
 /// The version that the program installs, which is its own.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-pub(crate) fn options(host: &Host) -> Options {
-    Options {
+pub(crate) fn options(host: &Host) -> InstallOptions {
+    InstallOptions {
         hook_path: host.directories().hook_path(),
         runtime_path: host.runtime_path(),
         set_default: false,

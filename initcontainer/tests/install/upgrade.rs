@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use initcontainer::compatibility::OfferedNames;
+use initcontainer::compatibility::ReplacedToolkits;
 use initcontainer::{install, step, uninstall};
-use runtime_config::{Engine, Options};
+use runtime_config::{Engine, InstallOptions};
 use serde_json::Value;
 
 use crate::site::{Site, complaint, fixture, options, said};
@@ -179,7 +179,7 @@ fn a_hook_of_an_earlier_name_is_replaced() {
     ] {
         let site = Site::new(&fixture(host));
         let before = tree::snapshot(site.root());
-        let earlier = Options {
+        let earlier = InstallOptions {
             hook_path: site.host.boathook_path(),
             ..options(&site.host)
         };
@@ -188,7 +188,7 @@ fn a_hook_of_an_earlier_name_is_replaced() {
             &site.host,
             &payload,
             &[(engine, earlier)],
-            &OfferedNames::default(),
+            &ReplacedToolkits::default(),
             false,
         )
         .unwrap();

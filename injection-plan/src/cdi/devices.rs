@@ -8,11 +8,11 @@ use device_class::class::DeviceClass;
 use device_class::discover::{Device, FoundClass, Inventory};
 use device_class::name::{CdiName, CdiNameError, ResourceName};
 
-use super::{ContainerEdits, Omission, SpecifiedDevice, ThinHook};
+use super::{CdiHookOptions, ContainerEdits, Omission, SpecifiedDevice};
 use crate::plan::{self, Authority, InjectionPlan, PlanError, PlanInput, SpecDevices};
 use crate::request::{
-    DeviceList, Environment, Item, MAX_REQUEST_BYTES, RefusedRequest, Request, RequestNames,
-    RequestSource,
+    DeviceList, DeviceListItem, Environment, MAX_REQUEST_BYTES, RefusedRequest, Request,
+    RequestNames, RequestSource,
 };
 
 /// The name of the CDI device that stands for all healthy devices of a kind, as in
@@ -29,7 +29,7 @@ pub const CLAIM_SEPARATOR: char = '@';
 pub struct SpecificationForm<'a> {
     /// The hook of a thin specification. It adds everything to a container except the device nodes.
     /// `None` means a plain specification, which lists the mounts as well and needs no hook.
-    pub hook: Option<ThinHook<'a>>,
+    pub hook: Option<CdiHookOptions<'a>>,
     /// The path at which container engines see the host's root directory.
     pub host_root: &'a Path,
 }
@@ -222,10 +222,10 @@ impl SpecificationForm<'_> {
         match self.hook {
             Some(hook) => {
                 let grant = format!("{}={hook_argument}", class.name);
-                let edits = ContainerEdits::new_thin(plan, self.host_root, hook, &grant);
+                let edits = ContainerEdits::from_plan_with_hook(plan, self.host_root, hook, &grant);
                 (edits, BTreeSet::new())
             }
-            None => ContainerEdits::new_plain(plan, self.host_root),
+            None => ContainerEdits::from_plan_without_hook(plan, self.host_root),
         }
     }
 }
@@ -255,7 +255,7 @@ fn make_cdi_name(kind: &ResourceName, name: &str) -> Result<CdiName, CdiNameErro
 fn make_id_list(devices: &[&Device]) -> DeviceList {
     let ids = devices
         .iter()
-        .map(|device| Item::from_unquoted_text(device.id.as_str()));
+        .map(|device| DeviceListItem::from_unquoted_text(device.id.as_str()));
     DeviceList::from_items(ids.collect())
 }
 

@@ -170,7 +170,7 @@ impl Generator<'_> {
         if cdi_devices.devices.is_empty() {
             cdi_devices.omissions.push(Omission::NoUsableDevice);
         }
-        GeneratedSpecifications::from_cdi_devices(cdi_devices, SpecificationOwner::People)
+        GeneratedSpecifications::from_cdi_devices(cdi_devices, SpecificationOwner::User)
     }
 
     fn is_selected(&self, class: &ClassName) -> bool {

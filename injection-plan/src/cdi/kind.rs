@@ -14,7 +14,7 @@ const PLUGIN_DOMAIN: &str = "pods.boathook.dev";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpecificationOwner {
     /// People who use the option `--device` of an engine. The CDI kind is the name of the resource.
-    People,
+    User,
     /// The device plugin, which names CDI devices in its responses to the kubelet. Its CDI kinds
     /// have a separate domain. So they do not conflict with a vendor's file for the same resource:
     /// engines refuse a device that two files describe.
@@ -161,19 +161,19 @@ mod tests {
             ),
         ] {
             let name = ResourceName::try_from(resource.to_owned()).unwrap();
-            assert_eq!(SpecificationOwner::People.kind(&name), resource);
+            assert_eq!(SpecificationOwner::User.kind(&name), resource);
             assert_eq!(SpecificationOwner::Plugin.kind(&name), plugin);
             for (kind, user) in [
-                (resource, SpecificationOwner::People),
+                (resource, SpecificationOwner::User),
                 (plugin, SpecificationOwner::Plugin),
             ] {
                 let file = crate::cdi::file_name(kind);
-                for one in [SpecificationOwner::People, SpecificationOwner::Plugin] {
+                for one in [SpecificationOwner::User, SpecificationOwner::Plugin] {
                     assert_eq!(one.owns_file(&file), one == user, "{file} {one:?}");
                 }
             }
         }
-        assert!(SpecificationOwner::People.owns_file("boathook-myboathook.dev-npu.json"));
+        assert!(SpecificationOwner::User.owns_file("boathook-myboathook.dev-npu.json"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub use devices::{CLAIM_SEPARATOR, CdiDeviceError, CdiDevices, SpecificationForm
 pub use generator::{ClassError, GeneratedSpecifications, Generator, Omission};
 pub use kind::SpecificationOwner;
 use spec::file_name;
-pub use spec::{ContainerEdits, SPEC_FILE_PREFIX, Specification, SpecifiedDevice, ThinHook};
+pub use spec::{CdiHookOptions, ContainerEdits, SPEC_FILE_PREFIX, Specification, SpecifiedDevice};
 
 /// The prefix of annotation keys. An annotation with this prefix requests CDI devices from an
 /// engine. A key has the form `cdi.k8s.io/PLUGIN_ALLOCATION`.

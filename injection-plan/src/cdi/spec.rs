@@ -87,7 +87,7 @@ struct CdiHook {
 /// The OCI hook of a thin specification. The engine adds the device nodes to a container. The hook
 /// does everything else when the container is created.
 #[derive(Debug, Clone, Copy)]
-pub struct ThinHook<'a> {
+pub struct CdiHookOptions<'a> {
     /// The absolute path of the hook program on the host, such as
     /// `/opt/boathook/current/bin/boathook-hook`.
     pub program_path: &'a Path,
@@ -102,10 +102,10 @@ impl ContainerEdits {
     /// Returns the thin form of a plan: the plan's device nodes, and the hook with the argument
     /// `grant` (`CLASS=DEVICES`). `host_root` is the path at which the engine sees the host's root
     /// directory.
-    pub fn new_thin(
+    pub fn from_plan_with_hook(
         plan: &InjectionPlan,
         host_root: &Path,
-        hook: ThinHook<'_>,
+        hook: CdiHookOptions<'_>,
         grant: &str,
     ) -> Self {
         let name = hook.program_path.file_name().unwrap_or_default();
@@ -130,7 +130,10 @@ impl ContainerEdits {
 
     /// Returns the plain form of a plan: everything that a specification can express without a
     /// hook. The second value describes for messages what is missing from the plain form.
-    pub fn new_plain(plan: &InjectionPlan, host_root: &Path) -> (Self, BTreeSet<String>) {
+    pub fn from_plan_without_hook(
+        plan: &InjectionPlan,
+        host_root: &Path,
+    ) -> (Self, BTreeSet<String>) {
         let mut edits = ContainerEdits {
             env: format_variables(plan),
             device_nodes: select_cdi_nodes(plan, host_root, NodeSelection::All),

@@ -122,7 +122,10 @@ impl Authority {
                 .map_err(refuse)
         };
         let trusted_capabilities = &class.spec.request.trusted_capabilities;
-        let capabilities = class.spec.request.with_implied(&request.capabilities);
+        let capabilities = class
+            .spec
+            .request
+            .add_implied_capabilities(&request.capabilities);
         if let Some(name) = capabilities
             .iter()
             .find(|name| trusted_capabilities.contains(name))

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 
 use device_class::device::{Access, DeviceNumber};
 use device_class::discover::{
-    BitmaskFile, DeviceNetInterfaces, FileSource, FoundClass, FoundNode, NodeForm,
+    BitmaskFile, DeviceNetInterfaces, FileSource, FoundClass, FoundNode, NodeInjectionMethod,
 };
 use device_class::host::ProgramAbi;
 use device_class::name::{DeviceId, DeviceRef, excerpt};
 
 use super::authority::GrantedFiles;
-use super::remarks::find_absence_reason;
+use super::request_warnings::find_absence_reason;
 use super::{
     Authority, CapabilityNeed, Grant, GrantOrigin, ImageLibraries, InjectionStep, PlanError,
     PlanInput, StepOwner, prepare,
@@ -27,7 +27,7 @@ use crate::request::{
 pub(super) struct PlannedNode {
     pub(super) source: PathBuf,
     pub(super) number: DeviceNumber,
-    pub(super) form: NodeForm,
+    pub(super) form: NodeInjectionMethod,
 }
 
 /// A directory of the container that will be hidden by a tmpfs, and the files that the tmpfs shows.
@@ -176,7 +176,10 @@ impl PlanBuilder {
             let owner = StepOwner::Device(DeviceRef::new(class_name, &device.id));
             self.preparations.push(InjectionStep::new(action, [owner]));
         }
-        let capabilities = class.spec.request.with_implied(&request.capabilities);
+        let capabilities = class
+            .spec
+            .request
+            .add_implied_capabilities(&request.capabilities);
         let is_requested = |node: &&FoundNode| node.matches_capabilities(&capabilities);
         let mut node_paths = request
             .selection
@@ -251,7 +254,7 @@ impl PlanBuilder {
             similar_devices,
             awaited_devices,
             fulfilled_requests,
-            has_host_devices: false,
+            has_access_to_all_devices: false,
             detached_names: Vec::new(),
             devices: devices.iter().map(|device| device.id.clone()).collect(),
             available_count: inventory.devices.len(),

@@ -5,6 +5,7 @@
 mod authority;
 mod builder;
 mod capability_need;
+mod class_edits;
 mod detached;
 mod error;
 mod grant_origin;
@@ -12,9 +13,8 @@ mod library_path;
 mod masked_paths;
 mod mount;
 mod note;
-mod parts;
 mod prepare;
-mod remarks;
+mod request_warnings;
 mod spec_devices;
 mod step_owner;
 mod steps;
@@ -32,7 +32,7 @@ use device_class::name::{ClassName, DeviceId, DeviceRef, excerpt};
 use serde::Serialize;
 
 use crate::follower::FOLLOWER_NAME;
-use crate::request::{AwaitedDevice, Item, Request, RequestedNodePath, SimilarDevice};
+use crate::request::{AwaitedDevice, DeviceListItem, Request, RequestedNodePath, SimilarDevice};
 
 use builder::PlanBuilder;
 
@@ -110,7 +110,7 @@ pub struct Grant {
     /// Whether the container has the host's whole /dev and may access every device. Then it can use
     /// an awaited device as soon as the host has it.
     #[serde(skip)]
-    pub has_host_devices: bool,
+    pub has_access_to_all_devices: bool,
     /// The devices of the host whose names are similar to the name of an awaited device. The key is
     /// the request for the awaited device ([`AwaitedDevice::to_request_text`]).
     #[serde(rename = "did_you_mean", skip_serializing_if = "BTreeMap::is_empty")]
@@ -127,7 +127,7 @@ pub struct Grant {
     /// ([`Selection::find_stable_names`](crate::request::Selection)). If a device is unplugged and
     /// plugged in again with another id, it is recognized by this name.
     #[serde(skip)]
-    pub names: BTreeMap<DeviceId, Item>,
+    pub names: BTreeMap<DeviceId, DeviceListItem>,
     /// The paths in the container that the request chose for device nodes, by device id
     /// ([`Selection::find_node_paths`](crate::request::Selection)).
     #[serde(skip)]
@@ -180,7 +180,7 @@ impl Grant {
     /// container has a device of the class, or had one that was detached.
     pub fn describe_awaited_device(&self, awaited_device: &AwaitedDevice) -> Option<String> {
         let class = &self.class;
-        let provider = if self.has_host_devices {
+        let provider = if self.has_access_to_all_devices {
             HOST_DEVICES
         } else {
             FOLLOWER_NAME

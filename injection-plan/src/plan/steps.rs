@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use device_class::device::{Access, DeviceNumber, DeviceRule};
-use device_class::discover::{NodeForm, is_sysfs_link_directory};
+use device_class::discover::{NodeInjectionMethod, is_sysfs_link_directory};
 use device_class::host::ProgramAbi;
 
 use super::builder::{PlanBuilder, PlannedLibrary, PlannedRule};
-use super::parts::library_dir_path;
+use super::class_edits::library_dir_path;
 use super::{Action, BindMount, InjectionPlan, InjectionStep, Note, SpecDevices, StepOwner};
 
 impl PlanBuilder {
@@ -65,11 +65,11 @@ impl PlanBuilder {
                 created_node_permissions,
             };
             let action = match node.form {
-                NodeForm::BindMount => make_node_action(None),
-                NodeForm::NodeCopy(created_node_permissions) => {
+                NodeInjectionMethod::BindMount => make_node_action(None),
+                NodeInjectionMethod::NodeCopy(created_node_permissions) => {
                     make_node_action(Some(created_node_permissions))
                 }
-                NodeForm::CreatedNode(created_node) => Action::MakeNode {
+                NodeInjectionMethod::CreatedNode(created_node) => Action::MakeNode {
                     path,
                     number,
                     created_node,

@@ -3,7 +3,7 @@
 use device_class::name::{IndexRange, excerpt};
 
 use super::error::RefusedRequest;
-use super::list::Item;
+use super::list::DeviceListItem;
 use super::names::RequestNames;
 use super::{RequestError, RequestSource};
 
@@ -11,7 +11,11 @@ impl RequestNames<'_> {
     /// Adds advice to the error of an item that selects no device: the device with a similar name,
     /// or the form in which the user should write the item. An error without advice is returned
     /// unchanged.
-    pub(super) fn add_advice(&self, item: &Item, mut error: RequestError) -> RequestError {
+    pub(super) fn add_advice(
+        &self,
+        item: &DeviceListItem,
+        mut error: RequestError,
+    ) -> RequestError {
         if let Some(path) = &item.container_path
             && let Some(name) = item.text.strip_suffix('?')
         {

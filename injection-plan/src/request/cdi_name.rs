@@ -3,7 +3,7 @@
 use device_class::class::ClassSpec;
 use device_class::name::is_reserved_name;
 
-use super::list::Item;
+use super::list::DeviceListItem;
 
 /// The kind in a CDI name. In `vendor.com/class=name`, it is `vendor.com/class`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(super) enum CdiKind<'a> {
 /// Splits a CDI name into its kind and the name of the device. If the item is not a CDI name of
 /// this class, returns `None` and the whole text of the item.
 pub(super) fn split_cdi_kind<'a>(
-    item: &'a Item,
+    item: &'a DeviceListItem,
     class: &ClassSpec,
 ) -> (Option<CdiKind<'a>>, &'a str) {
     let text = item.text.as_str();

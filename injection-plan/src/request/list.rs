@@ -20,7 +20,7 @@ const AWAITED_SUFFIX: char = '?';
 
 /// One item of a request, without its quotes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Item {
+pub struct DeviceListItem {
     /// The name, path, reserved word or range. It does not include the path in the container and
     /// the suffix `?`.
     pub text: String,
@@ -35,10 +35,10 @@ pub struct Item {
     pub is_awaited_if_absent: bool,
 }
 
-impl Item {
+impl DeviceListItem {
     /// Returns the item for a text without quotes: a name, a reserved word or a range.
     pub(crate) fn from_unquoted_text(text: &str) -> Self {
-        Item {
+        DeviceListItem {
             is_quoted: false,
             ..Self::from_quoted_name(text)
         }
@@ -46,7 +46,7 @@ impl Item {
 
     /// Returns the item for a name in quotes. Such a name is never a reserved word or a range.
     pub fn from_quoted_name(name: &str) -> Self {
-        Item {
+        DeviceListItem {
             text: name.to_owned(),
             is_quoted: true,
             container_path: None,
@@ -57,7 +57,7 @@ impl Item {
     /// Returns the item with `path` as the path of the device's node in the container.
     #[must_use]
     pub fn with_container_path(self, path: &Path) -> Self {
-        Item {
+        DeviceListItem {
             container_path: Some(path.to_owned()),
             ..self
         }
@@ -66,7 +66,7 @@ impl Item {
     /// Returns the item without its path in the container and without the suffix `?`.
     #[must_use]
     pub fn without_suffix(&self) -> Self {
-        Item {
+        DeviceListItem {
             container_path: None,
             is_awaited_if_absent: false,
             ..self.clone()
@@ -117,7 +117,7 @@ impl Item {
             path if path.starts_with(CONTAINER_PATH_SEPARATOR) => Some(PathBuf::from(&path[1..])),
             _ => return None,
         };
-        Some(Item {
+        Some(DeviceListItem {
             text,
             is_quoted,
             container_path,
@@ -131,7 +131,7 @@ impl Item {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceList {
     text: String,
-    items: Vec<Item>,
+    items: Vec<DeviceListItem>,
 }
 
 impl DeviceList {
@@ -143,12 +143,12 @@ impl DeviceList {
     }
 
     /// Returns a list with one item.
-    pub fn from_item(item: Item) -> Self {
+    pub fn from_item(item: DeviceListItem) -> Self {
         Self::from_items(vec![item])
     }
 
-    pub fn from_items(items: Vec<Item>) -> Self {
-        let texts: Vec<String> = items.iter().map(Item::to_text).collect();
+    pub fn from_items(items: Vec<DeviceListItem>) -> Self {
+        let texts: Vec<String> = items.iter().map(DeviceListItem::to_text).collect();
         DeviceList {
             text: texts.join(","),
             items,
@@ -173,7 +173,7 @@ impl DeviceList {
         }
     }
 
-    pub fn items(&self) -> &[Item] {
+    pub fn items(&self) -> &[DeviceListItem] {
         &self.items
     }
 
@@ -194,22 +194,27 @@ pub fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// Serializes an [`Item`] as a string, for serde's attribute `with`. The path and the suffix of the
-/// item are not serialized.
+/// Serializes a [`DeviceListItem`] as a string, for serde's attribute `with`. The path and the
+/// suffix of the item are not serialized.
 pub mod item_name {
     use serde::de::{Deserialize, Deserializer, Error};
     use serde::ser::Serializer;
 
-    use super::Item;
+    use super::DeviceListItem;
 
-    pub fn serialize<S: Serializer>(name: &Item, serializer: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(
+        name: &DeviceListItem,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&name.to_name_text())
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Item, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<DeviceListItem, D::Error> {
         let text = String::deserialize(deserializer)?;
         let error = || Error::custom(format_args!("{text:?} is not the name of one device"));
-        Item::parse(&text).ok_or_else(error)
+        DeviceListItem::parse(&text).ok_or_else(error)
     }
 }
 
@@ -219,7 +224,7 @@ pub mod item_name {
 /// An item that begins with `"` ends at the next `"`. In it, `""` means one quote, as in
 /// comma-separated values (RFC 4180). After a name, `:/dev/PATH` is the path of the node in the
 /// container. A `?` at the end of an item means that the device may arrive later.
-pub fn split_list(list: &str) -> Result<Vec<Item>, RequestError> {
+pub fn split_list(list: &str) -> Result<Vec<DeviceListItem>, RequestError> {
     let (mut items, mut item_texts) = (Vec::new(), BTreeSet::new());
     let mut remaining_text = list.trim_start();
     while !remaining_text.is_empty() {
@@ -232,7 +237,8 @@ pub fn split_list(list: &str) -> Result<Vec<Item>, RequestError> {
                 .split_once(',')
                 .unwrap_or((following_text, ""));
             remaining_text = following_text;
-            Item::from_name_and_suffix(text, true, suffix.trim()).ok_or_else(unquoted_error)?
+            DeviceListItem::from_name_and_suffix(text, true, suffix.trim())
+                .ok_or_else(unquoted_error)?
         } else {
             let (text, following_text) = remaining_text
                 .split_once(',')
@@ -244,14 +250,13 @@ pub fn split_list(list: &str) -> Result<Vec<Item>, RequestError> {
                 .find(CONTAINER_PATH_SEPARATOR)
                 .unwrap_or(length_without_suffix);
             let (name, suffix) = text.split_at(name_end);
-            Item::from_name_and_suffix(name.trim_end().to_owned(), false, suffix).unwrap_or_else(
-                || Item {
+            DeviceListItem::from_name_and_suffix(name.trim_end().to_owned(), false, suffix)
+                .unwrap_or_else(|| DeviceListItem {
                     text: text.to_owned(),
                     is_quoted: false,
                     container_path: None,
                     is_awaited_if_absent: false,
-                },
-            )
+                })
         };
         let untrimmed_text = &text_from_item[..text_from_item.len() - remaining_text.len()];
         let item_text = untrimmed_text.trim_end_matches([',', ' ']);
@@ -403,9 +408,9 @@ mod tests {
 
         #[test]
         fn an_item_is_read_as_it_was_written(name in "[a, \"é=?]{1,5}", path in "/dev/[a-c]{1,3}") {
-            let named = Item::from_quoted_name(&name);
+            let named = DeviceListItem::from_quoted_name(&name);
             for item in [named.clone(), named.with_container_path(Path::new(&path))] {
-                prop_assert_eq!(Item::parse(&item.to_text()), Some(item));
+                prop_assert_eq!(DeviceListItem::parse(&item.to_text()), Some(item));
             }
         }
 

@@ -3,35 +3,35 @@
 
 mod address;
 mod advice;
+mod awaited_device;
 mod cdi_name;
 mod environment;
 mod error;
 mod list;
 mod names;
 mod node_paths;
-mod other_form;
 mod selection;
 mod shared_name;
 mod similar_device;
 #[cfg(test)]
 mod tests;
 mod udev_name;
+mod unsupported_form;
 mod variables;
-mod waiting;
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 
 pub use address::is_usb_port;
+pub use awaited_device::{AwaitedDevice, MAX_AWAITED_DEVICES};
 pub use environment::Environment;
 pub use error::{RefusedRequest, RequestError};
-pub use list::{DeviceList, Item, item_name, quote, split_list};
+pub use list::{DeviceList, DeviceListItem, item_name, quote, split_list};
 pub use names::{RequestNames, RequestText};
 pub use node_paths::RequestedNodePath;
 pub use selection::{MAX_REQUEST_BYTES, Selection};
 pub use similar_device::SimilarDevice;
-pub use waiting::{AwaitedDevice, MAX_AWAITED_DEVICES};
 
 use device_class::DeviceClass;
 use device_class::discover::{EditSelection, Inventory, RequestedDevices};

@@ -13,7 +13,7 @@ use device_class::name::{DeviceId, IndexRange, IndexRangeError, is_reserved_name
 
 use super::address::is_usb_port;
 use super::cdi_name::{CdiKind, split_cdi_kind};
-use super::list::{Item, quote_if_needed};
+use super::list::{DeviceListItem, quote_if_needed};
 use super::{RequestError, Selection};
 
 /// The names by which requests can select the devices of one class on this host.
@@ -131,7 +131,7 @@ impl<'a> RequestNames<'a> {
     ///
     /// # Errors
     /// Returns an error if the item selects no device, or if its path is a node of several devices.
-    pub(super) fn resolve_item(&self, item: &Item) -> Result<ResolvedItem, RequestError> {
+    pub(super) fn resolve_item(&self, item: &DeviceListItem) -> Result<ResolvedItem, RequestError> {
         let (kind, text) = split_cdi_kind(item, &self.class.spec);
         let resource = match kind {
             Some(CdiKind::Resource(resource)) => Some(resource),
@@ -191,7 +191,7 @@ impl<'a> RequestNames<'a> {
     /// Returns the device that an item names by an alias or by a symbolic link, if exactly one
     /// device has this name. The name of a device node does not count, because it is not stable:
     /// the kernel numbers nodes in the order in which it detects devices.
-    pub(super) fn find_named_device(&self, item: &Item) -> Option<&'a Device> {
+    pub(super) fn find_named_device(&self, item: &DeviceListItem) -> Option<&'a Device> {
         let (_, text) = split_cdi_kind(item, &self.class.spec);
         let is_alias_or_path = parse_dev_path(text).is_some() || self.is_alias(text);
         let Ok(ResolvedItem::Devices(positions)) = self.resolve_item(item) else {

@@ -11,7 +11,7 @@ use device_class::name::DeviceId;
 use serde::{Deserialize, Serialize};
 
 use super::cdi_name::split_cdi_kind;
-use super::list::Item;
+use super::list::DeviceListItem;
 use super::names::{RequestNames, ResolvedItem};
 use super::{RequestError, Selection};
 
@@ -72,7 +72,7 @@ pub enum RequestedNodePath {
 /// Returns an error unless the container path of an item is a plain path below /dev that does not
 /// replace a file of every container, such as `/dev/null`. Only the text is checked, without access
 /// to the host's files.
-pub(super) fn check_container_path(item: &Item) -> Result<(), RequestError> {
+pub(super) fn check_container_path(item: &DeviceListItem) -> Result<(), RequestError> {
     let Some(path) = &item.container_path else {
         return Ok(());
     };
@@ -127,7 +127,7 @@ fn is_normalized(path: &Path) -> bool {
 }
 
 /// Returns the error for an item that sets one container path but stands for several nodes.
-pub(super) fn several_nodes_error(item: &Item, meaning: String) -> RequestError {
+pub(super) fn several_nodes_error(item: &DeviceListItem, meaning: String) -> RequestError {
     let path = item.container_path.as_deref().unwrap_or(Path::new(""));
     RequestError::SeveralNodesForPath {
         item: item.to_name_text(),
@@ -174,7 +174,7 @@ impl Selection {
             return Ok(node_paths);
         };
         let has_no_path =
-            |item: &Item| item.container_path.is_none() && !item.text.contains("/dev/");
+            |item: &DeviceListItem| item.container_path.is_none() && !item.text.contains("/dev/");
         if items.iter().all(has_no_path) {
             return Ok(node_paths);
         }

@@ -10,11 +10,11 @@ use device_class::discover::{Device, Inventory, parse_dev_path};
 use device_class::name::{DeviceId, IndexRange, is_reserved_name};
 
 use super::RequestError;
+use super::awaited_device;
 use super::cdi_name::{CdiKind, split_cdi_kind};
-use super::list::{DeviceList, Item, split_list};
+use super::list::{DeviceList, DeviceListItem, split_list};
 use super::names::{DevicePositions, RequestNames, ResolvedItem};
 use super::node_paths;
-use super::waiting;
 
 /// The maximum length in bytes of a request. A longer request is refused. The limit bounds the time
 /// that a request takes, and is enough for 1,000 ids of the maximum length.
@@ -31,7 +31,7 @@ pub enum Selection {
     /// The request is `all`. The container gets every healthy device.
     All,
     /// The request is a list of items. [`Selection::choose_devices`] finds their devices on a host.
-    Items(Vec<Item>),
+    Items(Vec<DeviceListItem>),
 }
 
 impl Selection {
@@ -49,13 +49,13 @@ impl Selection {
         Self::from_items(list.items().to_vec(), class)
     }
 
-    fn from_items(items: Vec<Item>, class: &ClassSpec) -> Result<Self, RequestError> {
+    fn from_items(items: Vec<DeviceListItem>, class: &ClassSpec) -> Result<Self, RequestError> {
         items
             .iter()
             .try_for_each(node_paths::check_container_path)?;
         items
             .iter()
-            .try_for_each(|item| waiting::check_awaited_name(item, class))?;
+            .try_for_each(|item| awaited_device::check_awaited_name(item, class))?;
         let words: Vec<&str> = items
             .iter()
             .filter_map(|item| find_reserved_word(item, class))
@@ -71,7 +71,8 @@ impl Selection {
                 format!("in a list with `{word}`"),
             ));
         }
-        let is_exclusion = |item: &&Item| !item.is_quoted && item.text.starts_with(['-', '!', '^']);
+        let is_exclusion =
+            |item: &&DeviceListItem| !item.is_quoted && item.text.starts_with(['-', '!', '^']);
         match words.first() {
             None => Ok(Selection::Items(items)),
             Some(first) if first.eq_ignore_ascii_case("all") => {
@@ -100,7 +101,8 @@ impl Selection {
     /// Returns whether a request selects nothing, whatever its class is: the list is empty or
     /// contains the word `void`.
     pub fn requests_nothing(text: &str) -> bool {
-        let is_void = |item: &Item| !item.is_quoted && item.text.eq_ignore_ascii_case("void");
+        let is_void =
+            |item: &DeviceListItem| !item.is_quoted && item.text.eq_ignore_ascii_case("void");
         split_list(text).is_ok_and(|items| items.is_empty() || items.iter().any(is_void))
     }
 
@@ -132,7 +134,7 @@ impl Selection {
             match names.resolve_item(item) {
                 Ok(ResolvedItem::Devices(positions)) => chosen_devices.add(&positions),
                 Ok(ResolvedItem::Range(range)) => ranges.push(range),
-                Err(error) if waiting::is_awaited(item, &error, &class.spec) => {}
+                Err(error) if awaited_device::is_awaited(item, &error, &class.spec) => {}
                 Err(error) if ignores_unknown && error.is_unknown_device() => {}
                 Err(error) => return Err(names.add_advice(item, error)),
             }
@@ -165,7 +167,7 @@ impl Selection {
         &self,
         class: &DeviceClass,
         inventory: &Inventory,
-    ) -> BTreeMap<DeviceId, Item> {
+    ) -> BTreeMap<DeviceId, DeviceListItem> {
         let Selection::Items(items) = self else {
             return BTreeMap::new();
         };
@@ -187,10 +189,10 @@ impl Selection {
         };
         let names = RequestNames::new(class, inventory);
         let unknown_items = items.iter().filter(|item| match names.resolve_item(item) {
-            Err(error) => !waiting::is_awaited(item, &error, &class.spec),
+            Err(error) => !awaited_device::is_awaited(item, &error, &class.spec),
             Ok(_) => false,
         });
-        unknown_items.map(Item::to_name_text).collect()
+        unknown_items.map(DeviceListItem::to_name_text).collect()
     }
 }
 
@@ -204,7 +206,7 @@ fn check_length(text: &str) -> Result<(), RequestError> {
 /// Returns the reserved word of an item: `all`, `none` or `void`. Returns `None` if the word
 /// follows the CDI kind of a single resource, as in `vendor.com/npu=all`. Such a word applies only
 /// to this resource, and not to the whole list.
-fn find_reserved_word<'a>(item: &'a Item, class: &ClassSpec) -> Option<&'a str> {
+fn find_reserved_word<'a>(item: &'a DeviceListItem, class: &ClassSpec) -> Option<&'a str> {
     match split_cdi_kind(item, class) {
         (Some(CdiKind::Resource(_)), _) => None,
         (_, text) => (!item.is_quoted && is_reserved_name(text)).then_some(text),

@@ -22,7 +22,7 @@ pub(crate) struct SharedName {
 
 impl SharedName {
     /// Returns whether the container gets more than one of the devices with this name.
-    pub(crate) fn has_several_of(&self, granted_devices: &[&Device]) -> bool {
+    pub(crate) fn matches_several_devices(&self, granted_devices: &[&Device]) -> bool {
         let is_shared = |device: &&&Device| self.devices.contains(&device.id);
         granted_devices.iter().filter(is_shared).count() > 1
     }

@@ -92,7 +92,7 @@ fn common_mounts_change_nothing_for_a_container() {
             let described = describe(&class, &case);
             let again = describe(&class, &case);
             let generated =
-                GeneratedSpecifications::from_cdi_devices(again, SpecificationOwner::People);
+                GeneratedSpecifications::from_cdi_devices(again, SpecificationOwner::User);
             for specification in &generated.specifications {
                 let specification = serde_json::to_value(specification).unwrap();
                 with_common += usize::from(compare(&specification, &described) > 0);
@@ -114,8 +114,7 @@ fn the_libraries_of_a_driver_are_written_once() {
         .map(|(_, device)| serde_json::to_string_pretty(device).unwrap().len())
         .sum();
     let names = described.devices.len();
-    let generated =
-        GeneratedSpecifications::from_cdi_devices(described, SpecificationOwner::People);
+    let generated = GeneratedSpecifications::from_cdi_devices(described, SpecificationOwner::User);
     let [specification] = &generated.specifications[..] else {
         panic!("{:?}", generated.specifications.len());
     };

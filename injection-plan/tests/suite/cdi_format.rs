@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use device_class::host::RecordedHost;
 use device_class::name::CdiName;
-use injection_plan::cdi::{Generator, Specification, SpecificationForm, ThinHook};
+use injection_plan::cdi::{CdiHookOptions, Generator, Specification, SpecificationForm};
 use serde::Deserialize;
 
 use crate::planning::{directory, recordings, shipped_sources};
@@ -170,7 +170,7 @@ fn lowest_version(file: &File) -> &'static str {
 }
 
 /// The specifications of all classes on a recorded host.
-fn specifications(host: &RecordedHost, hook: Option<ThinHook<'_>>) -> Vec<Specification> {
+fn specifications(host: &RecordedHost, hook: Option<CdiHookOptions<'_>>) -> Vec<Specification> {
     let sources = shipped_sources();
     let generator = Generator {
         selected_classes: &[],
@@ -186,7 +186,7 @@ fn specifications(host: &RecordedHost, hook: Option<ThinHook<'_>>) -> Vec<Specif
 
 #[test]
 fn every_class_on_every_recorded_host_keeps_to_the_format() {
-    let thin = Some(ThinHook {
+    let thin = Some(CdiHookOptions {
         program_path: Path::new("/opt/boathook/current/bin/boathook-hook"),
         timeout_seconds: 110,
         config_path: None,

@@ -11,7 +11,7 @@
 use std::path::PathBuf;
 
 use device_class::discover;
-use device_class::host::{RecordedHost, Recording};
+use device_class::host::{HostRecorder, RecordedHost};
 use device_class::{DeviceClass, HostView};
 use injection_plan::request::Request;
 
@@ -97,7 +97,7 @@ fn what_is_looked_at_can_be_recorded() {
             let text = std::fs::read_to_string(case.join("host.txt")).unwrap();
             let host = RecordedHost::parse(&text).unwrap();
             let golden = std::fs::read_to_string(case.join("plan.txt")).unwrap();
-            let recording = Recording::new(&host);
+            let recording = HostRecorder::new(&host);
             let look = |view: &dyn HostView| {
                 let asked = requests(&golden);
                 let plans = asked.iter().map(|env| plan_text(&class, view, env));

@@ -6,7 +6,9 @@ use std::path::Path;
 
 use device_class::DeviceClass;
 use device_class::device::{Access, DeviceKind, DeviceNumber, DeviceRule};
-use device_class::discover::{self, CreatedNode, FoundNode, NodeForm, NodePermissions, Presence};
+use device_class::discover::{
+    self, CreatedNode, FoundNode, NodeInjectionMethod, NodePermissions, PathLookup,
+};
 use device_class::host::RecordedHost;
 use injection_plan::request::Request;
 
@@ -37,8 +39,8 @@ fn looked_up(keys: &str, devices: &str, nodes: &str) -> FoundNode {
     found.unwrap().edits.nodes.remove(0)
 }
 
-fn character(major: u32, minor: u32) -> Presence<DeviceNumber> {
-    Presence::Found(DeviceRule::new(DeviceKind::Character, major, minor, Access::READ).number)
+fn character(major: u32, minor: u32) -> PathLookup<DeviceNumber> {
+    PathLookup::Found(DeviceRule::new(DeviceKind::Character, major, minor, Access::READ).number)
 }
 
 const LOADED: &str = "| Character devices:\n|   1 mem\n| 195 x\n| 511 x-late\n|\n\
@@ -52,15 +54,15 @@ fn a_node_is_required_while_its_driver_is_loaded() {
     let keys = "optional = true, driver = 'x-late', advice = 'make it'";
     let number = |devices, nodes| looked_up(keys, devices, nodes).number;
     assert_eq!(number(LOADED, "char /dev/xctl 511:0\n"), character(511, 0));
-    assert_eq!(number(OTHER, ""), Presence::Optional);
+    assert_eq!(number(OTHER, ""), PathLookup::OptionalAbsent);
     let refused = "/dev/xctl does not exist, although its driver x-late is loaded; make it";
-    assert_eq!(number(LOADED, ""), Presence::Unusable(refused.to_owned()));
+    assert_eq!(number(LOADED, ""), PathLookup::Unusable(refused.to_owned()));
 }
 
 #[test]
 fn a_node_that_can_be_made_has_the_numbers_of_its_driver() {
     let made = |mode, gid| {
-        NodeForm::CreatedNode(CreatedNode {
+        NodeInjectionMethod::CreatedNode(CreatedNode {
             driver: "x-late".to_owned(),
             permissions: NodePermissions { mode, gid },
             advice: Some("make it".to_owned()),
@@ -77,7 +79,7 @@ fn a_node_that_can_be_made_has_the_numbers_of_its_driver() {
         let found = looked_up(&keys, LOADED, "char /dev/xctl 511:1\n");
         assert_eq!(
             (found.number, found.form),
-            (character(511, 1), NodeForm::BindMount)
+            (character(511, 1), NodeInjectionMethod::BindMount)
         );
         // Something else is there.
         let found = looked_up(&keys, LOADED, "file /dev/xctl\n").number;
@@ -91,12 +93,15 @@ fn a_node_that_can_be_made_has_the_numbers_of_its_driver() {
             Some("/dev/xctl does not exist; make it")
         );
         let optional = format!("optional = true, {keys}");
-        assert_eq!(looked_up(&optional, OTHER, "").number, Presence::Optional);
+        assert_eq!(
+            looked_up(&optional, OTHER, "").number,
+            PathLookup::OptionalAbsent
+        );
     }
     let block = "driver = 'x-disk', block = true, make = { minor = '0' }";
     let number = looked_up(block, LOADED, "").number;
     let wanted = DeviceRule::new(DeviceKind::Block, 259, 0, Access::READ).number;
-    assert_eq!(number, Presence::Found(wanted));
+    assert_eq!(number, PathLookup::Found(wanted));
 }
 
 #[test]
@@ -113,7 +118,7 @@ fn numbers_that_no_device_can_have_are_refused() {
     );
     let keys = "optional = true, driver = 'x-late', make = { minor = '0' }";
     let number = looked_up(keys, "| Character devices:\n| 4096 x-late\n", "").number;
-    assert_eq!(number, Presence::Optional);
+    assert_eq!(number, PathLookup::OptionalAbsent);
 }
 
 #[test]
@@ -153,7 +158,10 @@ fn the_class_for_tests_has_a_node_for_each_device_on_a_fresh_host() {
         } else {
             character(1, 3)
         };
-        assert_eq!((&node.number, &node.form), (&number, &NodeForm::BindMount));
+        assert_eq!(
+            (&node.number, &node.form),
+            (&number, &NodeInjectionMethod::BindMount)
+        );
         assert_eq!(
             node.container_path,
             Path::new(&format!("/dev/dummy-npu{index}"))

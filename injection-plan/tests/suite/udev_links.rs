@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use device_class::host::{RecordedHost, Recording};
+use device_class::host::{HostRecorder, RecordedHost};
 
 use crate::golden::plan_text;
 use crate::planning::{directory, parse, shipped_class};
@@ -22,7 +22,7 @@ fn links_of_requested_devices_alone_are_looked_up() {
         ("ttyUSB10", "c188:10", "c188:0"),
         ("/dev/zigbee", "c188:0", "c188:10"),
     ] {
-        let recording = Recording::new(&host);
+        let recording = HostRecorder::new(&host);
         let plan = plan_text(
             &shipped_class("serial-port"),
             &recording,
@@ -45,7 +45,7 @@ fn only_a_class_that_asks_for_links_reads_the_database() {
         [device]\nid = 'x-{number}'\nnodes = [{ path = '/dev/ttyUSB{number}', KEY }]\n";
     let host = serial_ports("");
     for (key, has_links) in [("udev_links = true", true), ("udev_links = false", false)] {
-        let recording = Recording::new(&host);
+        let recording = HostRecorder::new(&host);
         let class = parse("x", &class.replace("KEY", key)).unwrap();
         let plan = plan_text(&class, &recording, &[("X", "all")]);
         assert!(plan.contains("/dev/ttyUSB10 "), "{plan}");

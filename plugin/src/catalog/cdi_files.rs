@@ -14,8 +14,8 @@ use injection_plan::cdi::directory::{
     self, DirectoryError, DirectoryUpdate, SpecFileKind, SpecificationChange, UnusableClasses,
 };
 use injection_plan::cdi::{
-    CdiDevices, GeneratedSpecifications, Omission, Specification, SpecificationForm,
-    SpecificationOwner, ThinHook,
+    CdiDevices, CdiHookOptions, GeneratedSpecifications, Omission, Specification,
+    SpecificationForm, SpecificationOwner,
 };
 use nix::errno::Errno;
 
@@ -47,14 +47,14 @@ pub(crate) struct CdiFiles {
     retained_file_names: BTreeSet<String>,
 }
 
-/// Converts the devices of a class to CDI devices, and appends these to `described_devices`.
+/// Converts the devices of a class to CDI devices, and appends these to `cdi_devices`.
 /// Returns the inventory, in which a device is marked as unhealthy if it has no CDI description.
-pub(super) fn describe_devices(
+pub(super) fn add_cdi_devices(
     specification_form: SpecificationForm<'_>,
     class: &DeviceClass,
     inventory: discover::Inventory,
     control_nodes: Vec<FoundNode>,
-    described_devices: &mut CdiDevices,
+    cdi_devices: &mut CdiDevices,
 ) -> discover::Inventory {
     let edits = FoundEdits {
         nodes: control_nodes,
@@ -75,10 +75,8 @@ pub(super) fn describe_devices(
             device.health = Health::Unhealthy { reason };
         }
     }
-    described_devices.devices.append(&mut class_devices.devices);
-    described_devices
-        .omissions
-        .append(&mut class_devices.omissions);
+    cdi_devices.devices.append(&mut class_devices.devices);
+    cdi_devices.omissions.append(&mut class_devices.omissions);
     inventory
 }
 
@@ -118,9 +116,9 @@ impl CdiFiles {
         self.must_take_over_files = true;
     }
 
-    pub(super) fn description(&self) -> SpecificationForm<'_> {
+    pub(super) fn specification_form(&self) -> SpecificationForm<'_> {
         SpecificationForm {
-            hook: Some(ThinHook {
+            hook: Some(CdiHookOptions {
                 program_path: &self.hook_path,
                 timeout_seconds: runtime_config::HOOK_TIMEOUT_SECONDS,
                 config_path: self.hook_config_path.as_deref(),
@@ -136,14 +134,12 @@ impl CdiFiles {
     /// file the engine cannot restart a container.
     pub(super) fn write(
         &mut self,
-        described_devices: CdiDevices,
+        cdi_devices: CdiDevices,
         resources: &mut Resources,
         unusable_classes: &UnusableClasses,
     ) -> Vec<String> {
-        let generated = GeneratedSpecifications::from_cdi_devices(
-            described_devices,
-            SpecificationOwner::Plugin,
-        );
+        let generated =
+            GeneratedSpecifications::from_cdi_devices(cdi_devices, SpecificationOwner::Plugin);
         let specifications = generated.specifications.iter();
         let new_files: BTreeSet<String> = specifications
             .map(|specification| specification.file_name())

@@ -150,18 +150,18 @@ impl InventoryWatcher {
                 .and_then(|file| file.write(&NodeLabels::from_devices(&host_scan.classes)));
             let unreadable_log_count = host_scan.classes_without_log.len();
             let (claimed_devices, record_errors) = ClaimedDevices::read(&claim_records_dir);
-            let description = cdi_files.as_ref().map(CdiFiles::description);
-            let mut scan = build_resources(host_scan, &claimed_devices, description);
-            let described_devices = std::mem::take(&mut scan.described_devices);
+            let specification_form = cdi_files.as_ref().map(CdiFiles::specification_form);
+            let mut scan = build_resources(host_scan, &claimed_devices, specification_form);
+            let cdi_devices = std::mem::take(&mut scan.cdi_devices);
             let mut unusable_classes = UnusableClasses {
                 may_include_others: broken_classes.is_none(),
                 names: broken_classes.unwrap_or_default(),
             };
             unusable_classes
                 .names
-                .extend(std::mem::take(&mut scan.undescribed_classes));
+                .extend(std::mem::take(&mut scan.classes_without_cdi));
             let write_files = |files: &mut CdiFiles| {
-                files.write(described_devices, &mut scan.resources, &unusable_classes)
+                files.write(cdi_devices, &mut scan.resources, &unusable_classes)
             };
             let cdi_errors = cdi_files.as_mut().map(write_files).unwrap_or_default();
             let cdi_error_count = cdi_errors.len();

@@ -10,11 +10,11 @@ mod grace_period;
 mod id_index;
 mod inventory_watcher;
 mod message_budget;
+mod pod_allocations;
 mod resource;
 mod resource_devices;
 mod scan;
 mod scan_pause;
-mod used_files;
 mod yaml_kind;
 
 use std::collections::BTreeMap;
@@ -27,6 +27,7 @@ pub(crate) use changes::describe_changes;
 pub(crate) use claimed_devices::ClaimedDevices;
 pub(crate) use grace_period::GracePeriod;
 pub(crate) use inventory_watcher::InventoryWatcher;
+pub(crate) use pod_allocations::PodAllocations;
 #[cfg(test)]
 pub(crate) use resource::ResourceProperties;
 pub(crate) use resource::{AdvertisedDevice, Resource};
@@ -34,7 +35,6 @@ pub(crate) use resource::{AdvertisedDevice, Resource};
 pub(crate) use scan::ResourceScan;
 pub(crate) use scan::build_resources;
 pub(crate) use scan_pause::{ScanPause, ScanPauseGuard};
-pub(crate) use used_files::PodAllocations;
 
 /// The resources of the node, by name.
 pub(crate) type Resources = BTreeMap<ResourceName, Arc<Resource>>;

@@ -178,7 +178,7 @@ fn assign_physical_device_numbers(devices: &[AdvertisedDevice]) -> Vec<u32> {
             .zip(device.shared_device_id.as_ref())
             .filter(|((previous, _), hardware)| Arc::ptr_eq(previous, hardware));
         let number = same_hardware.map_or_else(
-            || assign_number(device.hardware()),
+            || assign_number(device.physical_device_id()),
             |((_, number), _)| number,
         );
         previous_share = device
@@ -191,7 +191,7 @@ fn assign_physical_device_numbers(devices: &[AdvertisedDevice]) -> Vec<u32> {
 }
 
 impl AdvertisedDevice {
-    pub(crate) fn hardware(&self) -> &DeviceId {
+    pub(crate) fn physical_device_id(&self) -> &DeviceId {
         self.shared_device_id.as_deref().unwrap_or(&self.id)
     }
 

@@ -9,7 +9,7 @@ use device_class::discover::Device;
 use device_class::name::ResourceName;
 use injection_plan::cdi::{CdiDevices, Omission, SpecificationForm};
 
-use super::cdi_files::describe_devices;
+use super::cdi_files::add_cdi_devices;
 use super::resource::{Resource, ResourceProperties};
 use super::resource_devices::ResourceDevices;
 use super::{ClaimedDevices, Resources};
@@ -24,10 +24,10 @@ pub(crate) struct ResourceScan {
     /// The classes with devices that have no CDI description, because of an error or because their
     /// ids are not known yet. The specification files that earlier scans wrote for these classes
     /// are kept.
-    pub(super) undescribed_classes: BTreeSet<String>,
+    pub(super) classes_without_cdi: BTreeSet<String>,
     /// The CDI descriptions of the devices. The value is empty if `build_resources` was called
     /// without `specification_form`.
-    pub(super) described_devices: CdiDevices,
+    pub(super) cdi_devices: CdiDevices,
 }
 
 /// Groups the devices of a host scan into resources. With a `specification_form`, also describes
@@ -47,11 +47,11 @@ pub(crate) fn build_resources(
     } = host_scan;
     let failed_classes = class_errors.into_iter().map(|error| error.class);
     let incomplete_classes = failed_classes.chain(unnamed_classes);
-    let mut undescribed_classes: BTreeSet<String> =
+    let mut classes_without_cdi: BTreeSet<String> =
         incomplete_classes.map(|class| class.to_string()).collect();
     let mut count_conflicts = BTreeSet::new();
     let mut resources: BTreeMap<ResourceName, ResourceDevices> = BTreeMap::new();
-    let mut described_devices = CdiDevices::default();
+    let mut cdi_devices = CdiDevices::default();
     for ClassScan {
         class,
         mut inventory,
@@ -73,19 +73,19 @@ pub(crate) fn build_resources(
         }
         let count_resource = class.spec.count_resource();
         if let Some(specification_form) = specification_form {
-            let omissions_before = described_devices.omissions.len();
-            inventory = describe_devices(
+            let omissions_before = cdi_devices.omissions.len();
+            inventory = add_cdi_devices(
                 specification_form,
                 class,
                 inventory,
                 control_nodes,
-                &mut described_devices,
+                &mut cdi_devices,
             );
-            if described_devices.omissions[omissions_before..]
+            if cdi_devices.omissions[omissions_before..]
                 .iter()
                 .any(Omission::is_error)
             {
-                undescribed_classes.insert(class.name.to_string());
+                classes_without_cdi.insert(class.name.to_string());
             }
         }
         let properties = Arc::new(ResourceProperties::from_class(
@@ -135,8 +135,8 @@ pub(crate) fn build_resources(
     ResourceScan {
         resources: resources.collect(),
         warnings,
-        undescribed_classes,
-        described_devices,
+        classes_without_cdi,
+        cdi_devices,
     }
 }
 

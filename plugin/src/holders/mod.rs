@@ -78,7 +78,7 @@ impl AllocationReporter {
 /// The task that detects allocations of devices which another running pod still has.
 #[derive(Debug)]
 pub(crate) struct AllocationChecker {
-    memory: HolderHistory,
+    history: HolderHistory,
     allocations: mpsc::Receiver<Vec<DeviceKey>>,
     metrics: Metrics,
 }
@@ -103,9 +103,9 @@ impl AllocationChecker {
         metrics: Metrics,
     ) -> (Self, AllocationReporter) {
         let (sender, allocations) = mpsc::channel(MAX_QUEUED_ALLOCATIONS);
-        let memory = HolderHistory::new(checkpoint_path, host_root);
+        let history = HolderHistory::new(checkpoint_path, host_root);
         let checker = AllocationChecker {
-            memory,
+            history,
             allocations,
             metrics,
         };
@@ -116,13 +116,13 @@ impl AllocationChecker {
     /// may block.
     pub(crate) async fn run(self) {
         let AllocationChecker {
-            mut memory,
+            mut history,
             mut allocations,
             metrics,
         } = self;
         let mut max_wait = CHECKPOINT_READ_INTERVAL;
         loop {
-            let timeout = match memory.suspected_conflicts.first() {
+            let timeout = match history.suspected_conflicts.first() {
                 Some(oldest) => max_wait
                     .min(CONFIRMATION_DELAY.saturating_sub(oldest.allocation_time.elapsed())),
                 None => max_wait,
@@ -136,16 +136,16 @@ impl AllocationChecker {
             } else {
                 CHECKPOINT_WRITE_DELAY
             };
-            let previous_count = memory.holders.len();
+            let previous_count = history.holders.len();
             let check_task = tokio::task::spawn_blocking(move || {
-                let conflicts = memory.check_allocations(&devices, Instant::now());
-                (memory, conflicts)
+                let conflicts = history.check_allocations(&devices, Instant::now());
+                (history, conflicts)
             });
-            let Ok((updated_memory, conflicts)) = check_task.await else {
+            let Ok((updated_history, conflicts)) = check_task.await else {
                 return;
             };
-            memory = updated_memory;
-            let count = memory.holders.len();
+            history = updated_history;
+            let count = history.holders.len();
             if count != previous_count {
                 tracing::debug!("the pods with {count} devices are known");
             }

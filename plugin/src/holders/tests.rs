@@ -9,7 +9,7 @@ const OTHER: &str = "11111111-5f0e-4a53-9f55-3c0a2f3f7a11";
 
 struct Host {
     root: TempDir,
-    memory: HolderHistory,
+    history: HolderHistory,
 }
 
 impl Host {
@@ -17,8 +17,8 @@ impl Host {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("sys/fs/cgroup")).unwrap();
         fs::write(root.path().join("sys/fs/cgroup/cgroup.procs"), "").unwrap();
-        let memory = HolderHistory::new(root.path().join("checkpoint"), root.path());
-        Host { root, memory }
+        let history = HolderHistory::new(root.path().join("checkpoint"), root.path());
+        Host { root, history }
     }
 
     /// Writes a checkpoint with the pods that have the device `a.b/c`, `x`.
@@ -58,9 +58,11 @@ impl Host {
     fn allocate(&mut self, then: impl FnOnce(&Self)) -> Vec<String> {
         let device = ("a.b/c".to_owned(), "x".to_owned());
         let now = Instant::now();
-        assert_eq!(self.memory.check_allocations(&[device], now), []);
+        assert_eq!(self.history.check_allocations(&[device], now), []);
         then(self);
-        let conflicts = self.memory.check_allocations(&[], now + CONFIRMATION_DELAY);
+        let conflicts = self
+            .history
+            .check_allocations(&[], now + CONFIRMATION_DELAY);
         conflicts
             .into_iter()
             .map(|(_, holder)| holder.pod_uid)
@@ -87,10 +89,10 @@ fn a_device_of_a_running_pod_that_the_kubelet_has_forgotten_is_a_conflict() {
         let mut host = Host::new();
         host.record(&[POD]);
         host.make_pod(&pod, parent, true);
-        host.memory.check_allocations(&[], Instant::now());
+        host.history.check_allocations(&[], Instant::now());
         host.lose_record();
         // However long ago the checkpoint was lost.
-        host.memory.check_allocations(&[], Instant::now());
+        host.history.check_allocations(&[], Instant::now());
         assert_eq!(
             host.allocate(|host| host.record(&[OTHER])),
             [POD],
@@ -105,11 +107,11 @@ fn the_holders_are_known_after_a_start_without_a_checkpoint() {
     let mut host = Host::new();
     host.record(&[POD]);
     host.make_pod(pod, parent, true);
-    host.memory.check_allocations(&[], Instant::now());
+    host.history.check_allocations(&[], Instant::now());
     let file = host.root.path().join("run/boathook/release/holders.json");
     let saved = fs::read_to_string(&file).unwrap();
     let start = |host: &mut Host| {
-        host.memory = HolderHistory::new(host.root.path().join("checkpoint"), host.root.path());
+        host.history = HolderHistory::new(host.root.path().join("checkpoint"), host.root.path());
     };
     for (text, conflicts) in [(saved.as_str(), &[POD][..]), ("[{", &[]), ("", &[])] {
         fs::write(&file, text).unwrap();
@@ -125,7 +127,7 @@ fn the_holders_are_known_after_a_start_without_a_checkpoint() {
     fs::write(&file, saved).unwrap();
     host.make_pod(pod, parent, false);
     start(&mut host);
-    host.memory.check_allocations(&[], Instant::now());
+    host.history.check_allocations(&[], Instant::now());
     let saved = fs::read_to_string(&file).unwrap();
     assert!(!saved.contains(POD), "{saved}");
 }
@@ -170,7 +172,7 @@ fn a_legitimate_allocation_is_no_conflict() {
         let mut host = Host::new();
         host.record(&[POD]);
         host.make_pod(pod, parent, true);
-        host.memory.check_allocations(&[], Instant::now());
+        host.history.check_allocations(&[], Instant::now());
         before(&host);
         let conflicts = host.allocate(|host| then(host, pod, parent));
         assert_eq!(conflicts, [""; 0], "{case}");

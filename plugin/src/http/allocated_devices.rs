@@ -88,7 +88,8 @@ impl AllocatedDevices {
         // Pods that have ended are skipped, because the kubelet removes them from the checkpoint
         // only at its next allocation.
         let allocations = checkpoint.allocations().filter(|allocation| {
-            is_plugin_resource(allocation.resource) && self.cgroups.may_exist(allocation.pod_uid)
+            is_plugin_resource(allocation.resource)
+                && self.cgroups.may_pod_exist(allocation.pod_uid)
         });
         for allocation in allocations {
             let labels = vec![

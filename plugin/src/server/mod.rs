@@ -97,7 +97,7 @@ pub(crate) const SERVER_END_TIMEOUT: Duration = PREDECESSOR_RETURN_TIMEOUT
 
 /// The settings and the shared state of all servers of this process.
 #[derive(Debug, Clone)]
-pub(crate) struct Context {
+pub(crate) struct ServerContext {
     pub(crate) kubelet_dir: KubeletDir,
     pub(crate) registration_method: RegistrationMethod,
     /// Whether a resource is registered even if another plugin already serves it.
@@ -119,7 +119,7 @@ pub(crate) struct Context {
 /// sockets.
 pub(crate) async fn serve(
     resource: watch::Receiver<Arc<Resource>>,
-    context: Context,
+    context: ServerContext,
     socket_notifications: Notifications,
 ) -> anyhow::Result<()> {
     let name = resource.borrow().name.clone();

@@ -46,11 +46,13 @@ fn find_devices<'a>(
 
 /// Builds one answer for each container of an Allocate call. Each entry of `containers` has the
 /// device ids that are requested for one container.
-pub(crate) fn answer_call(
+pub(crate) fn build_allocate_responses(
     resource: &Resource,
     containers: &[&[String]],
 ) -> Result<Vec<ContainerAllocateResponse>, Status> {
-    let answers = containers.iter().map(|ids| answer_container(resource, ids));
+    let answers = containers
+        .iter()
+        .map(|ids| build_container_response(resource, ids));
     let mut answers: Vec<_> = answers.collect::<Result<_, _>>()?;
     if let Some(name) = &resource.properties.call_shares_env {
         let count: usize = containers.iter().map(|ids| ids.len()).sum();
@@ -63,7 +65,7 @@ pub(crate) fn answer_call(
 
 /// Builds the answer for one container. Refuses the allocation if a device is unknown or unhealthy,
 /// or if the class does not permit so many shares or devices.
-pub(crate) fn answer_container(
+pub(crate) fn build_container_response(
     resource: &Resource,
     ids: &[String],
 ) -> Result<ContainerAllocateResponse, Status> {
@@ -98,7 +100,7 @@ pub(crate) fn answer_container(
     }
     let mut hardware_ids: Vec<&str> = devices
         .iter()
-        .map(|device| device.hardware().as_str())
+        .map(|device| device.physical_device_id().as_str())
         .collect();
     // It suffices to remove adjacent duplicates, because the resource lists the shares of a device
     // next to each other.
@@ -213,7 +215,7 @@ mod tests {
         let wanted = "DUMMY_VISIBLE_DEVICES=a,b FIRMWARE=2 PORT=1,0 QAT0=a QAT1=b";
         // Whatever their order, and however often they are named.
         for asked in [&["a", "b"][..], &["b", "a"], &["b", "a", "b"]] {
-            let answer = answer_container(&devices, &to_ids(asked)).unwrap();
+            let answer = build_container_response(&devices, &to_ids(asked)).unwrap();
             assert_eq!(join_sorted(answer.envs), wanted, "{asked:?}");
         }
     }
@@ -225,7 +227,7 @@ mod tests {
             device_with_env("a", &[("DUMMY_VISIBLE_DEVICES", "0")]),
             device_with_env("b", &[("DUMMY_VISIBLE_DEVICES", "1")]),
         ]);
-        let answer = answer_container(&devices, &to_ids(&["b", "a"])).unwrap();
+        let answer = build_container_response(&devices, &to_ids(&["b", "a"])).unwrap();
         assert_eq!(join_sorted(answer.envs), "DUMMY_VISIBLE_DEVICES=0,1");
         let annotation = "devices.boathook.dev/dummy-npu=a,b";
         assert_eq!(join_sorted(answer.annotations), annotation);
@@ -242,7 +244,7 @@ mod tests {
         for (number, text) in [(1, format!("{gpu}::0")), (4096, gpu.to_owned())] {
             let asked = shared.devices()[..number].iter();
             let asked: Vec<String> = asked.map(|share| share.id.to_string()).collect();
-            let answer = answer_container(&shared, &asked).unwrap();
+            let answer = build_container_response(&shared, &asked).unwrap();
             assert_eq!(answer.envs["DUMMY_VISIBLE_DEVICES"], gpu);
             assert_eq!(answer.annotations["devices.boathook.dev/dummy-npu"], text);
         }
@@ -265,7 +267,7 @@ mod tests {
             (&["npu-0", "npu-1"], Code::FailedPrecondition, ill),
             (&[], Code::InvalidArgument, "empty device list"),
         ] {
-            let status = answer_container(&npus, &to_ids(asked)).unwrap_err();
+            let status = build_container_response(&npus, &to_ids(asked)).unwrap_err();
             assert_eq!(status.code(), code, "{asked:?}");
             assert!(status.message().contains(said), "{status}");
             assert!(status.message().len() < 300, "{status}");

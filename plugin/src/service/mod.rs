@@ -12,7 +12,7 @@ use std::time::Instant;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-use allocate::answer_call;
+use allocate::build_allocate_responses;
 pub(crate) use options_refusal::OptionsRefusal;
 pub(crate) use plugin_info::PluginInfoService;
 use preferred::choose_devices;
@@ -114,7 +114,7 @@ impl DevicePlugin for Service {
             .iter()
             .map(|container| container.devices_ids.as_slice())
             .collect();
-        let answers = answer_call(&resource, &requested_ids);
+        let answers = build_allocate_responses(&resource, &requested_ids);
         self.metrics
             .count_allocation(&resource.name, answers.is_ok(), start_time.elapsed());
         let container_responses = answers.inspect_err(|refusal| {

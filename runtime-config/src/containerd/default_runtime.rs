@@ -150,7 +150,7 @@ fn refuse_setting_with_precedence(
 ) -> Result<(), Error> {
     let text = snapshot.get_text(path).unwrap_or_default();
     let doc = parse_document(path, text)?;
-    key_case::check_toml_keys(path, text, &doc, &DEFAULT_RUNTIME_SETTINGS)?;
+    key_case::refuse_ambiguous_toml_keys(path, text, &doc, &DEFAULT_RUNTIME_SETTINGS)?;
     let Some(table) = get_item(&doc, &schema.handlers_table_path()).and_then(Item::as_table_like)
     else {
         return Ok(());

@@ -13,7 +13,7 @@ use super::schema::Schema;
 use crate::engine_properties::{ANNOTATION_PATTERN, RUNTIME_HANDLER_NAME};
 use crate::error::Error;
 use crate::oci_hook;
-use crate::options::Options;
+use crate::options::InstallOptions;
 use crate::snapshot::Snapshot;
 use crate::toml_text::{find_line_number, get_item, parse_document, quote};
 
@@ -318,7 +318,7 @@ fn format_lines(settings: &KeyValues) -> String {
 }
 
 /// Returns the base OCI specification `spec`, with Boathook's hook added to its `prestart` hooks.
-pub(super) fn add_hook_to_spec(spec: &str, options: &Options) -> Result<String, Error> {
+pub(super) fn add_hook_to_spec(spec: &str, options: &InstallOptions) -> Result<String, Error> {
     let new_error = |message: &str| {
         let advice = "make one with \"ctr oci spec\"";
         Error::Other(format!(

@@ -23,7 +23,7 @@ pub enum LiveRestore {
     NotLoaded(PathBuf),
     /// The command line of the daemon has the setting now, but the running daemon was started
     /// before that. The configuration file does not have the setting.
-    OnlyInOptions,
+    OptionNotLoaded,
     /// The running daemon has the setting, but neither the configuration file at this path nor the
     /// command line sets it for the next daemon. Docker keeps the setting at a reload after the key
     /// was removed.
@@ -47,7 +47,7 @@ impl LiveRestore {
             (true, true) => Self::Enabled,
             (false, false) => Self::Disabled,
             (false, true) if is_in_file => Self::NotLoaded(config_path),
-            (false, true) => Self::OnlyInOptions,
+            (false, true) => Self::OptionNotLoaded,
             (true, false) => Self::Removed(config_path),
         }
     }

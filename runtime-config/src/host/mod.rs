@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use host_files::rooted_path::LastLink;
+use host_files::rooted_path::TrailingSymlink;
 use nix::dir;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{FileStat, Mode, SFlag};
@@ -62,17 +62,21 @@ impl HostRoot {
     /// Fails if the links form a loop, if a directory is missing, or if a user other than root
     /// can write to a directory of the path.
     pub fn resolve(&self, path: &Path) -> Result<HostEntry, Error> {
-        self.resolve_for_writing(path, LastLink::Follow)
+        self.resolve_for_writing(path, TrailingSymlink::Follow)
     }
 
     /// Resolves a path like [`HostRoot::resolve`], but does not follow a symbolic link at the end
     /// of `path`.
     pub fn resolve_nofollow(&self, path: &Path) -> Result<HostEntry, Error> {
-        self.resolve_for_writing(path, LastLink::NoFollow)
+        self.resolve_for_writing(path, TrailingSymlink::NoFollow)
     }
 
-    fn resolve_for_writing(&self, path: &Path, last_link: LastLink) -> Result<HostEntry, Error> {
-        match walk::resolve(&self.root, path, last_link, DirectoryPolicy::Trusted)? {
+    fn resolve_for_writing(
+        &self,
+        path: &Path,
+        trailing_symlink: TrailingSymlink,
+    ) -> Result<HostEntry, Error> {
+        match walk::resolve(&self.root, path, trailing_symlink, DirectoryPolicy::Trusted)? {
             ResolvedEntry::Found(entry) => Ok(entry),
             ResolvedEntry::Missing(entry, names_below) if names_below.is_empty() => Ok(entry),
             ResolvedEntry::Missing(entry, _) => Err(Error::io("open", &entry.display_path())(
@@ -86,9 +90,9 @@ impl HostRoot {
     fn resolve_for_reading(
         &self,
         path: &Path,
-        last_link: LastLink,
+        trailing_symlink: TrailingSymlink,
     ) -> Result<Option<HostEntry>, Error> {
-        match walk::resolve(&self.root, path, last_link, DirectoryPolicy::Any) {
+        match walk::resolve(&self.root, path, trailing_symlink, DirectoryPolicy::Any) {
             Ok(ResolvedEntry::Found(entry)) => Ok(Some(entry)),
             Ok(ResolvedEntry::Missing(..)) => Ok(None),
             // A component of the path is a file, so there can be nothing below it.
@@ -99,14 +103,20 @@ impl HostRoot {
 
     /// Checks that only root can change the file or directory at `path`. The file and each existing
     /// directory on the path must belong to root. No other user and no group may have write access.
-    pub fn check_private(&self, path: &Path) -> Result<(), Error> {
-        walk::resolve(&self.root, path, LastLink::Follow, DirectoryPolicy::Private).map(drop)
+    pub fn check_root_only_writable(&self, path: &Path) -> Result<(), Error> {
+        walk::resolve(
+            &self.root,
+            path,
+            TrailingSymlink::Follow,
+            DirectoryPolicy::Private,
+        )
+        .map(drop)
     }
 
     /// Returns the metadata of the file at `path`, or `None` if there is no file. Symbolic links
     /// are followed.
     pub fn try_stat(&self, path: &Path) -> Result<Option<FileStat>, Error> {
-        self.resolve_for_reading(path, LastLink::Follow)?
+        self.resolve_for_reading(path, TrailingSymlink::Follow)?
             .map_or(Ok(None), |entry| entry.stat())
     }
 
@@ -119,7 +129,8 @@ impl HostRoot {
     /// Resolves a path for reading, without following a symbolic link at its end. Returns `None` if
     /// there is no file or an error occurs.
     pub fn find_entry(&self, path: &Path) -> Option<HostEntry> {
-        self.resolve_for_reading(path, LastLink::NoFollow).ok()?
+        self.resolve_for_reading(path, TrailingSymlink::NoFollow)
+            .ok()?
     }
 
     /// Returns whether a file or directory exists at `path`. Returns `false` if an error occurs, or
@@ -151,7 +162,7 @@ impl HostRoot {
 
     /// Returns the target of the symbolic link at `path`, or `None` if there is no link.
     pub fn read_link(&self, path: &Path) -> Result<Option<PathBuf>, Error> {
-        self.resolve_for_reading(path, LastLink::NoFollow)?
+        self.resolve_for_reading(path, TrailingSymlink::NoFollow)?
             .map_or(Ok(None), |entry| entry.read_link().map(Some))
             .or_else(|error| match error.kind() {
                 Some(io::ErrorKind::InvalidInput) => Ok(None),
@@ -162,14 +173,14 @@ impl HostRoot {
     /// Returns the text of a file, or `None` if the file does not exist. A file that is larger than
     /// 4 MiB or is not UTF-8 is an error.
     pub fn read(&self, path: &Path) -> Result<Option<String>, Error> {
-        self.resolve_for_reading(path, LastLink::Follow)?
+        self.resolve_for_reading(path, TrailingSymlink::Follow)?
             .map_or(Ok(None), |entry| entry.read())
     }
 
     /// Returns the sorted names of the files in a directory. The list is empty if there is no
     /// directory.
     pub fn list(&self, path: &Path) -> Result<Vec<OsString>, Error> {
-        match self.resolve_for_reading(path, LastLink::Follow)? {
+        match self.resolve_for_reading(path, TrailingSymlink::Follow)? {
             Some(entry) if entry.stat()?.is_some_and(|stat| is_dir(&stat)) => entry.list(),
             _ => Ok(Vec::new()),
         }

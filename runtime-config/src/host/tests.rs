@@ -66,7 +66,9 @@ fn a_directory_that_others_can_write_to_is_not_written_to() {
     let file = Path::new("/opt/shared/boathook/file");
     let refusal = || {
         let placed = host.resolve(file).map(drop);
-        let error = placed.and_then(|()| host.check_private(file)).err();
+        let error = placed
+            .and_then(|()| host.check_root_only_writable(file))
+            .err();
         error.map(|e| e.to_string())
     };
     for mode in [0o777, 0o1777, 0o757] {
@@ -104,7 +106,7 @@ fn what_belongs_to_another_user_or_group_is_not_written_to() {
     std::os::unix::fs::chown(&theirs, Some(0), Some(1000)).unwrap();
     fs::set_permissions(&theirs, Permissions::from_mode(0o775)).unwrap();
     assert!(host.resolve(file).is_ok());
-    let error = host.check_private(file).unwrap_err();
+    let error = host.check_root_only_writable(file).unwrap_err();
     refused(error, "/opt: group 1000 can write to it");
 
     let link = dir.path().join("link");

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use host_files::rooted_path;
-use host_files::rooted_path::{FileKind, LastLink};
+use host_files::rooted_path::{FileKind, TrailingSymlink};
 use nix::sys::stat::fstat;
 
 use super::entry::HostEntry;
@@ -44,7 +44,7 @@ pub(super) enum ResolvedEntry {
 pub(super) fn resolve(
     root: &OpenDir,
     path: &Path,
-    last_link: LastLink,
+    trailing_symlink: TrailingSymlink,
     policy: DirectoryPolicy,
 ) -> Result<ResolvedEntry, Error> {
     let root_path = Path::new(&root.name);
@@ -63,7 +63,8 @@ pub(super) fn resolve(
         let problem = trust::find_untrusted_writer(&stat, policy == DirectoryPolicy::Private);
         refuse_problem(problem, || root_path.into())?;
     }
-    let mut walk = rooted_path::Walk::new(root.fd.as_fd(), path, last_link).map_err(to_error)?;
+    let mut walk =
+        rooted_path::Walk::new(root.fd.as_fd(), path, trailing_symlink).map_err(to_error)?;
     while let Some(step) = walk.step().map_err(to_error)? {
         let stat = step.file.handle.stat();
         let problem = match step.file.handle.kind() {

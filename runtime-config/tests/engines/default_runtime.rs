@@ -6,7 +6,7 @@ mod key_case;
 use std::fs;
 use std::path::Path;
 
-use runtime_config::{Engine, HostRoot, Options, find_common_runtime};
+use runtime_config::{Engine, HostRoot, InstallOptions, find_common_runtime};
 
 use crate::{apply, options};
 
@@ -17,7 +17,7 @@ type HostFiles<'t> = &'t [(&'t str, &'t str)];
 /// `boathook-runtime` calls, or the refusal.
 fn planned(engine: Engine, files: HostFiles<'_>, configured: Option<&str>) -> String {
     let (_dir, host) = host(files);
-    let options = Options {
+    let options = InstallOptions {
         set_default: true,
         real_runtime_path: configured.map(Into::into),
         ..options()
@@ -275,7 +275,7 @@ fn podman_loses_no_runtime() {
 fn one_program_is_called_for_all_engines() {
     let replaced = |engine: Engine, files: HostFiles<'_>| {
         let (_dir, host) = host(files);
-        let options = Options {
+        let options = InstallOptions {
             set_default: true,
             ..options()
         };
@@ -321,7 +321,7 @@ fn the_default_runtime_comes_back_in_a_file_that_was_edited() {
         ("{\"runtimes\": {\"crun\": {\"path\": \"/c/crun\"}}}", false),
     ] {
         let (dir, host) = host(&[("/etc/docker/daemon.json", before)]);
-        let options = Options {
+        let options = InstallOptions {
             set_default: true,
             ..options()
         };

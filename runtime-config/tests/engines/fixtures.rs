@@ -9,7 +9,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use runtime_config::{Engine, Error, HostRoot, InstallationRecord, Options, Plan};
+use runtime_config::{Engine, Error, HostRoot, InstallOptions, InstallationRecord, Plan};
 
 use crate::{apply, options, tree};
 
@@ -20,7 +20,7 @@ struct Case {
     name: String,
     dir: PathBuf,
     engine: Engine,
-    options: Options,
+    options: InstallOptions,
 }
 
 fn cases() -> Vec<Case> {
@@ -30,7 +30,7 @@ fn cases() -> Vec<Case> {
         for case in fs::read_dir(engine.path()).unwrap().map(|e| e.unwrap()) {
             let flags = fs::read_to_string(case.path().join("flags")).unwrap_or_default();
             let engine: Engine = engine.file_name().to_str().unwrap().parse().unwrap();
-            let options = Options {
+            let options = InstallOptions {
                 set_default: flags.contains("set-default"),
                 base_spec: flags.contains("base-spec").then(|| BASE_SPEC.to_owned()),
                 additional_names: flags

@@ -10,14 +10,14 @@ mod default_runtime;
 mod fixtures;
 mod tree;
 
-use runtime_config::{Change, Error, HostRoot, Options};
+use runtime_config::{Change, Error, HostRoot, InstallOptions};
 
 fn apply(host: &HostRoot, changes: &[Change]) -> Result<(), Error> {
     changes.iter().try_for_each(|change| change.apply(host))
 }
 
-fn options() -> Options {
-    Options {
+fn options() -> InstallOptions {
+    InstallOptions {
         hook_path: "/opt/boathook/current/bin/boathook-hook".into(),
         runtime_path: "/opt/boathook/current/bin/boathook-runtime".into(),
         set_default: false,

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use cluster::scheduler::config::Config;
 use cluster::scheduler::extender::Extender;
 use cluster::webhook::api::AcceleratorFunctionSpec;
-use cluster::webhook::mappings::{Kind, Object};
+use cluster::webhook::mappings::{MappingKind, MappingObject};
 use cluster::webhook::review::Reviewer;
 use serde_json::Value;
 
@@ -25,11 +25,11 @@ pub(crate) fn review(bytes: &[u8]) {
                     interface_id: INTERFACE.to_owned(),
                     mode: mode.to_owned(),
                 };
-                known.set("fpga", name, Object::Function(function));
+                known.set("fpga", name, MappingObject::Function(function));
             }
             let listed = ["nlb0", "nlb0-pre"].map(|name| ("fpga".to_owned(), name.to_owned()));
-            known.retain_listed(Kind::Function, &listed.into());
-            known.retain_listed(Kind::Region, &[].into());
+            known.retain_listed(MappingKind::Function, &listed.into());
+            known.retain_listed(MappingKind::Region, &[].into());
         });
         reviewer
     });

@@ -14,13 +14,13 @@ use super::read;
 /// said about a container's cgroups.
 const FOR_PEOPLE: &str = "InjectionPlan RequestSource Authority StepOwner CapabilityNeed \
     SpecificationChange SystemdReport UnitOutcome LinkReport CgroupReport RuleChangeOutcome \
-    PresentNode DeviceHolder Pod FileErrorDetails DeviceError Health Inventory Candidate Entry \
+    HostDeviceNode DeviceHolder Pod FileErrorDetails DeviceError Health Inventory DeviceCandidate Entry \
     SimilarDevice Note";
 
 /// The types whose `Display` is a format that is read again, by the kernel, by systemd, by engines
 /// or by the type itself. A program's own files, such as attachment records, have formats of their
 /// own.
-const FORMATS: &str = "DeviceList ListEntry Unit PodUid CdiName PathPattern Recording \
+const FORMATS: &str = "DeviceList ListEntry Unit PodUid CdiName PathPattern HostRecorder \
     DeviceKind DeviceNumber Access DeviceRule Template LinuxCapability $type";
 
 /// The folders whose types are listed: those of devices, plans and records.

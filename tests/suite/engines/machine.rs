@@ -14,7 +14,7 @@ use harness::engine_root::Generation;
 use harness::patience::PATIENCE;
 use harness::private_host::PrivateHost;
 use harness::scratch;
-use runtime_config::{self as config, HostRoot, Options};
+use runtime_config::{self as config, HostRoot, InstallOptions};
 use tempfile::TempDir;
 
 /// A private host with devices and with Boathook's configuration. Parts are
@@ -69,7 +69,7 @@ impl Machine {
         base_spec: Option<String>,
         additional_names: &[&str],
     ) -> Result<()> {
-        let options = Options {
+        let options = InstallOptions {
             additional_names: additional_names.iter().map(ToString::to_string).collect(),
             hook_path: binaries::program("boathook-hook")?,
             runtime_path: binaries::program("boathook-runtime")?,

@@ -95,7 +95,7 @@ fn has_generated_specifications(host_root: &Path) -> bool {
         .symlink_metadata()
         .is_ok()
         || file_names.any(|name| {
-            name.starts_with(SPEC_FILE_PREFIX) && SpecificationOwner::People.owns_file(&name)
+            name.starts_with(SPEC_FILE_PREFIX) && SpecificationOwner::User.owns_file(&name)
         })
 }
 

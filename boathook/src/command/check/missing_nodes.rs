@@ -22,7 +22,7 @@ pub(super) fn report_missing_nodes(
     specification: &Value,
 ) -> Option<Finding> {
     let file_name = specification_path.file_name()?.to_str()?;
-    if !SpecificationOwner::People.owns_file(file_name) {
+    if !SpecificationOwner::User.owns_file(file_name) {
         return None;
     }
     let devices = specification["devices"].as_array()?;

@@ -9,13 +9,13 @@ use hook::apply;
 use hook::attachment;
 use hook::oci::Bundle;
 use hook::planner::{self, Caller};
-use hook::trust::Origin;
+use hook::trust::ContainerOrigin;
 use injection_plan::plan::{Action, Grant};
 
 use crate::command::containers::{self, Container};
 use crate::command::finding::{Finding, Severity};
 use crate::command::launcher::Launcher;
-use crate::command::running_root::{self, RunningRoot};
+use crate::command::running_root::{self, RunningContainerRoot};
 
 /// The maximum number of file names in one finding. Further files are only counted.
 const MAX_SHOWN_NAMES: usize = 4;
@@ -69,8 +69,8 @@ pub(super) fn check_driver_files(
 
 fn describe_restart(container: &Container, bundle_dir: &Path) -> &'static str {
     let bundle = Bundle::read(bundle_dir);
-    let origin = bundle.as_ref().ok().map(Origin::from_bundle);
-    let is_in_a_pod = matches!(origin, Some(Ok(Origin::Pod(_))));
+    let origin = bundle.as_ref().ok().map(ContainerOrigin::from_bundle);
+    let is_in_a_pod = matches!(origin, Some(Ok(ContainerOrigin::Pod(_))));
     match Launcher::from_container(container, is_in_a_pod) {
         Launcher::Pod => "delete the pod",
         Launcher::Docker => "restart it (docker restart)",
@@ -99,7 +99,7 @@ fn find_outdated_files(
     if !class_names.is_empty() && !plan.grants.iter().any(is_selected) {
         return None;
     }
-    let root = RunningRoot::from_pid(pid);
+    let root = RunningContainerRoot::from_pid(pid);
     let look_up = |path: &Path| root.look_up(path);
     let is_outdated =
         |action: &Action| apply::is_outdated(action, &config.host_root, &look_up) == Some(true);

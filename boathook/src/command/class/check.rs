@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use device_class::config::Config;
-use device_class::discover::{self, FoundClass, FoundEdits, Inventory, Presence};
+use device_class::discover::{self, FoundClass, FoundEdits, Inventory, PathLookup};
 use device_class::host::{GROUP_FILE_PATH, RecordedHost};
 use device_class::load::ClassSource;
 use device_class::name::CapabilityName;
@@ -93,7 +93,7 @@ pub(super) fn run(
         differing_lines = comparison.differing_lines;
         lines_with_context = comparison.lines_with_context;
     }
-    apply_strictness(arguments, &found_class.inventory, &mut findings);
+    raise_severities(arguments, &found_class.inventory, &mut findings);
     // Each container with a device of the class gets `default_edits`, such as libraries. If one of
     // these edits is impossible, no such container can start. So all devices are listed as
     // unhealthy, as in `boathook list`.
@@ -127,7 +127,7 @@ pub(super) fn run(
         )?;
         let mut out = io::stdout().lock();
         for line in lines_with_context {
-            writeln!(out, "{}", printable::line(&line))?;
+            writeln!(out, "{}", printable::escape_line(&line))?;
         }
     }
     Ok(to_exit_code(&findings))
@@ -135,7 +135,7 @@ pub(super) fn run(
 
 /// Changes findings to errors if `--strict` or `--expect` demands it. Adds an error if the number
 /// of devices differs from the number that `--expect` gives.
-fn apply_strictness(
+fn raise_severities(
     arguments: &CheckArguments,
     inventory: &Inventory,
     findings: &mut Vec<Finding>,
@@ -241,7 +241,7 @@ fn examine_class(
             .filter_map(|source| source.path.as_ref());
         let other_names = patterns
             .clone()
-            .find_map(|pattern| describe_other_names(pattern, host));
+            .find_map(|pattern| describe_names_in_directory(pattern, host));
         let pattern_texts: Vec<String> = patterns.map(ToString::to_string).collect();
         let patterns = pattern_texts.join(" or ");
         let refused_candidates = &inventory.refused_candidates;
@@ -305,7 +305,7 @@ fn examine_class(
 /// Lists the names in the directory of `pattern`, such as `/dev/accel has accel0, accel1`. This
 /// helps a user whose pattern matches none of them. Returns `None` for /dev, because its files
 /// belong to all devices of the host.
-fn describe_other_names(pattern: &PathPattern, host: &dyn HostView) -> Option<String> {
+fn describe_names_in_directory(pattern: &PathPattern, host: &dyn HostView) -> Option<String> {
     const MAX_NAMES: usize = 5;
     let no_attributes = Attributes::new();
     let fixed_names = pattern.components().iter();
@@ -411,11 +411,11 @@ fn print_result(
 /// files that exist on the host are listed.
 fn list_existing_files(edits: &FoundEdits) -> Vec<String> {
     fn find_existing_names<'a, T: 'a>(
-        entries: impl Iterator<Item = (&'a Presence<T>, String)>,
+        entries: impl Iterator<Item = (&'a PathLookup<T>, String)>,
     ) -> Vec<String> {
         let names = entries.filter_map(|(presence, name)| match presence {
-            Presence::Found(_) => Some(name),
-            Presence::Optional | Presence::Unusable(_) => None,
+            PathLookup::Found(_) => Some(name),
+            PathLookup::OptionalAbsent | PathLookup::Unusable(_) => None,
         });
         names.collect()
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use device_class::config::Config;
 use device_class::discover;
-use device_class::host::Recording;
+use device_class::host::HostRecorder;
 use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
 use hook::exit::ExitCode;
@@ -32,7 +32,7 @@ pub(super) fn run(
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     let host = planner::open_host(config)?;
-    let recording = Recording::new(&host);
+    let recording = HostRecorder::new(&host);
     let mut classes_with_devices = Vec::new();
     let mut sources: Vec<_> = class_file_paths
         .iter()

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use device_class::name::{excerpt, shorten_container_id};
 
-use super::name::{NamesInFile, read_names_by_file};
+use super::name::{ContainerNamesFile, read_names_by_file};
 use super::{Container, ContainerLookupError};
 
 /// Selects a container. Compares `id_or_name` first with the ids, then with the names, then with
@@ -54,7 +54,7 @@ pub(super) fn select_by_id_or_name(
 /// set them.
 fn belongs_to_service(container: &Container, service: &str, host_root: &Path) -> bool {
     let names_by_file = read_names_by_file(container, host_root);
-    let has_name = |file: &NamesInFile| {
+    let has_name = |file: &ContainerNamesFile| {
         let mut names = file.names.iter();
         names.any(|name| is_name_of_service(name, service))
     };
@@ -80,7 +80,7 @@ fn find_by_name(
     containers: &[Container],
     host_root: &Path,
 ) -> Result<Option<Container>, ContainerLookupError> {
-    let is_named = |file: &NamesInFile| file.names.iter().any(|file_name| file_name == name);
+    let is_named = |file: &ContainerNamesFile| file.names.iter().any(|file_name| file_name == name);
     let mut named_containers = Vec::new();
     for container in containers {
         let names_by_file = read_names_by_file(container, host_root);

@@ -27,7 +27,7 @@ const DAEMON_CONFIG_PATH: &str = "etc/docker/daemon.json";
 
 /// The part of a time stamp that Docker's files and the log have in the same format: the date and
 /// the time in seconds, such as `2026-11-28T10:15:00`.
-const DATE_AND_TIME: RangeTo<usize> = ..19;
+const DATE_TIME_RANGE: RangeTo<usize> = ..19;
 
 /// A container that does not run, as Docker's files describe it: it has ended, or could not be
 /// started.
@@ -72,7 +72,7 @@ impl EndedContainer {
     /// time of the last successful start. The text has the format of the log's time stamps, and is
     /// empty if the time is unknown.
     pub(in crate::command) fn earliest_refusal_time(&self) -> &str {
-        self.start_time.get(DATE_AND_TIME).unwrap_or_default()
+        self.start_time.get(DATE_TIME_RANGE).unwrap_or_default()
     }
 }
 
@@ -88,10 +88,10 @@ enum EndReason {
     },
     /// Docker's file still says that the container runs, but its process has ended. It may have
     /// ended just now, or while Docker did not run.
-    Unnoticed,
+    EndNotRecorded,
     /// Docker's file still says that the container runs, as it did when the machine stopped. The
     /// machine has booted since, at `boot_time`.
-    BeforeBoot {
+    HostRebooted {
         boot_time: String,
     },
 }
@@ -120,8 +120,10 @@ impl fmt::Display for EndedContainer {
             (EndReason::Ended { exit_code }, None) => {
                 write!(f, "its program ended with code {exit_code}")
             }
-            (EndReason::Unnoticed, _) => f.write_str("it ended, and docker has not noticed it"),
-            (EndReason::BeforeBoot { boot_time }, _) => write!(
+            (EndReason::EndNotRecorded, _) => {
+                f.write_str("it ended, and docker has not noticed it")
+            }
+            (EndReason::HostRebooted { boot_time }, _) => write!(
                 f,
                 "it ran when the machine stopped, and docker has not noticed its end; the machine \
                  booted at {boot_time}"
@@ -175,18 +177,21 @@ impl DockerState {
             (_, true) => EndReason::Restarting { exit_code },
             (false, false) => EndReason::Ended { exit_code },
             (true, false) => match read_boot_time() {
-                Some(boot_time) if self.has_started_before(&boot_time) => {
-                    EndReason::BeforeBoot { boot_time }
+                Some(boot_time) if self.was_started_before(&boot_time) => {
+                    EndReason::HostRebooted { boot_time }
                 }
-                _ => EndReason::Unnoticed,
+                _ => EndReason::EndNotRecorded,
             },
         }
     }
 
     /// Returns whether the container was started before `time`, which is in UTC and in the format
     /// of RFC 3339.
-    fn has_started_before(&self, time: &str) -> bool {
-        match (self.start_time.get(DATE_AND_TIME), time.get(DATE_AND_TIME)) {
+    fn was_started_before(&self, time: &str) -> bool {
+        match (
+            self.start_time.get(DATE_TIME_RANGE),
+            time.get(DATE_TIME_RANGE),
+        ) {
             (Some(start_time), Some(time)) => start_time < time,
             _ => false,
         }
@@ -342,7 +347,7 @@ fn describe_ended_container(container_dir: &Path, container: &DockerContainer) -
                 EndReason::Ended { exit_code } | EndReason::Restarting { exit_code } => {
                     Some(*exit_code)
                 }
-                EndReason::Unnoticed | EndReason::BeforeBoot { .. } => None,
+                EndReason::EndNotRecorded | EndReason::HostRebooted { .. } => None,
             },
             end_reason,
             start_time: state.start_time.clone(),

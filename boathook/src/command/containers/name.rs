@@ -54,7 +54,7 @@ pub(super) const STORAGE_LIST_FILE_NAMES: [&str; 2] =
     ["containers.json", "volatile-containers.json"];
 
 /// The container names in one file of the engine, such as Docker's config.v2.json.
-pub(super) struct NamesInFile {
+pub(super) struct ContainerNamesFile {
     pub(super) path: PathBuf,
     pub(super) names: Vec<String>,
 }
@@ -83,7 +83,10 @@ pub(super) fn is_storage_bundle(bundle: &Path) -> bool {
 
 /// Returns the names of a container. The result has one entry for each file of the engine that
 /// contains a name.
-pub(super) fn read_names_by_file(container: &Container, host_root: &Path) -> Vec<NamesInFile> {
+pub(super) fn read_names_by_file(
+    container: &Container,
+    host_root: &Path,
+) -> Vec<ContainerNamesFile> {
     let Some(bundle) = container.bundle.as_deref() else {
         return Vec::new();
     };
@@ -111,7 +114,7 @@ pub(super) fn read_names_by_file(container: &Container, host_root: &Path) -> Vec
 
 /// Reads the container's names from the directory `storage_dir` of podman or CRI-O. This directory
 /// contains the bundle `ID/userdata` and the files that list containers.
-fn read_storage_names(container: &Container, storage_dir: &Path) -> Vec<NamesInFile> {
+fn read_storage_names(container: &Container, storage_dir: &Path) -> Vec<ContainerNamesFile> {
     let list_paths = STORAGE_LIST_FILE_NAMES
         .map(|name| storage_dir.join(name))
         .into_iter();
@@ -119,7 +122,7 @@ fn read_storage_names(container: &Container, storage_dir: &Path) -> Vec<NamesInF
         let entries: Vec<StorageContainer> = read_json(&path)?;
         let mut matching_entries = entries.into_iter().filter(|entry| entry.id == container.id);
         let names = matching_entries.next()?.names;
-        Some(NamesInFile { path, names })
+        Some(ContainerNamesFile { path, names })
     });
     names_in_files.collect()
 }
@@ -131,7 +134,7 @@ fn read_docker_names(
     container: &Container,
     mount_source_dirs: &[PathBuf],
     host_root: &Path,
-) -> Vec<NamesInFile> {
+) -> Vec<ContainerNamesFile> {
     let is_container_dir =
         |directory: &&PathBuf| directory.ends_with(Path::new("containers").join(&container.id));
     let names_in_files = mount_source_dirs
@@ -142,7 +145,7 @@ fn read_docker_names(
             let docker_container: DockerContainer = read_json(&path)?;
             let name = docker_container.name.strip_prefix('/')?.to_owned();
             let names = vec![name];
-            (docker_container.id == container.id).then_some(NamesInFile { path, names })
+            (docker_container.id == container.id).then_some(ContainerNamesFile { path, names })
         });
     names_in_files.collect()
 }
@@ -156,7 +159,7 @@ fn read_nerdctl_names(
     namespace: &str,
     mount_source_dirs: &[PathBuf],
     host_root: &Path,
-) -> Vec<NamesInFile> {
+) -> Vec<ContainerNamesFile> {
     let container_dir = Path::new("containers").join(namespace).join(&container.id);
     let mut data_dirs = find_matching_paths(host_root, nerdctl::DATA_DIR_PATTERN);
     for directory in mount_source_dirs
@@ -177,7 +180,7 @@ fn read_nerdctl_names(
                 && id.trim_ascii() == container.id.as_bytes()
             {
                 let names = vec![name.to_owned()];
-                names_in_files.push(NamesInFile { path, names });
+                names_in_files.push(ContainerNamesFile { path, names });
             }
         }
     }

@@ -24,7 +24,7 @@ const MAX_INDEX_COUNT: i64 = 4096;
 pub(in crate::command) struct ExaminedDeviceRequest<'r> {
     request: &'r DeviceRequest,
     /// The first candidate is the class whose driver Docker is assumed to choose.
-    candidates: Vec<Candidate>,
+    candidates: Vec<DriverCandidate>,
 }
 
 impl<'r> ExaminedDeviceRequest<'r> {
@@ -34,7 +34,7 @@ impl<'r> ExaminedDeviceRequest<'r> {
     ) -> Vec<Self> {
         let examine = |request| ExaminedDeviceRequest {
             request,
-            candidates: find_candidates(request, config),
+            candidates: find_driver_candidates(request, config),
         };
         requests.iter().map(examine).collect()
     }
@@ -105,7 +105,7 @@ pub(super) fn describe_driver_fix(
 pub(super) fn describe_other_drivers(requests: &[ExaminedDeviceRequest<'_>]) -> Option<String> {
     requests.iter().find_map(|examined_request| {
         let candidates = examined_request.candidates.iter();
-        let mut drivers: Vec<&str> = candidates.map(Candidate::driver).collect();
+        let mut drivers: Vec<&str> = candidates.map(DriverCandidate::driver).collect();
         drivers.dedup();
         let (examined_driver, others) = drivers.split_first()?;
         (!others.is_empty()).then(|| {
@@ -119,12 +119,12 @@ pub(super) fn describe_other_drivers(requests: &[ExaminedDeviceRequest<'_>]) -> 
 }
 
 /// A class whose vendor's driver Docker may choose for a request.
-struct Candidate {
+struct DriverCandidate {
     class: DeviceClass,
     compatibility: Compatibility,
 }
 
-impl Candidate {
+impl DriverCandidate {
     fn driver(&self) -> &str {
         self.compatibility.name.as_str()
     }
@@ -135,15 +135,15 @@ impl Candidate {
 /// other. First, the request names the driver. Second, the driver's program is a link to Boathook.
 /// Third, the host has devices of the class. Fourth, the class extends no other class. A property
 /// that no class has is skipped.
-fn find_candidates(request: &DeviceRequest, config: &Config) -> Vec<Candidate> {
+fn find_driver_candidates(request: &DeviceRequest, config: &Config) -> Vec<DriverCandidate> {
     let sources = load::read_each_source(&config.classes)
         .into_iter()
         .flatten();
     let classes = sources.filter_map(|source| config.class(&source.ok()?).ok());
-    let mut candidates: Vec<Candidate> = classes
+    let mut candidates: Vec<DriverCandidate> = classes
         .filter_map(|class| {
             let compatibility = class.spec.compatibility.clone()?;
-            Some(Candidate {
+            Some(DriverCandidate {
                 class,
                 compatibility,
             })
@@ -153,22 +153,23 @@ fn find_candidates(request: &DeviceRequest, config: &Config) -> Vec<Candidate> {
                 && (request.driver.is_empty() || request.driver == candidate.driver())
         })
         .collect();
-    let is_named = |candidate: &Candidate| {
+    let is_named = |candidate: &DriverCandidate| {
         let mut capabilities = request.capabilities();
         capabilities.any(|capability| capability == candidate.driver())
     };
-    let is_installed =
-        |candidate: &Candidate| is_linked_to_boathook(&candidate.compatibility, &config.host_root);
+    let is_installed = |candidate: &DriverCandidate| {
+        is_linked_to_boathook(&candidate.compatibility, &config.host_root)
+    };
     let host = planner::open_host(config).ok();
-    let has_devices = |candidate: &Candidate| {
+    let has_devices = |candidate: &DriverCandidate| {
         let host = host.as_ref();
         host.is_some_and(|host| {
             let inventory = discover::find_devices(&candidate.class, host);
             !inventory.devices.is_empty()
         })
     };
-    let extends_none = |candidate: &Candidate| candidate.class.spec.extends.is_none();
-    let preferences: [&dyn Fn(&Candidate) -> bool; 4] =
+    let extends_none = |candidate: &DriverCandidate| candidate.class.spec.extends.is_none();
+    let preferences: [&dyn Fn(&DriverCandidate) -> bool; 4] =
         [&is_named, &is_installed, &has_devices, &extends_none];
     for is_preferred in preferences {
         if candidates.len() > 1 {
@@ -182,7 +183,7 @@ fn find_candidates(request: &DeviceRequest, config: &Config) -> Vec<Candidate> {
         }
     }
     candidates.sort_by(|one, other| {
-        let key = |candidate: &Candidate| {
+        let key = |candidate: &DriverCandidate| {
             let class = candidate.class.name.to_string();
             (candidate.driver().to_owned(), class)
         };

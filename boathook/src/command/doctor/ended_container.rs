@@ -108,7 +108,7 @@ fn examine_node_paths(
              requests the device"
                 .to_owned()
         } else {
-            stale_nodes::describe_alternative(path, config)
+            stale_nodes::suggest_class_request(path, config)
         };
         Finding::new_fault(ExitCode::NoDevice, SUBJECT, text).with_fix(fix)
     });

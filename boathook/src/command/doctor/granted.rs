@@ -43,7 +43,7 @@ pub(super) fn examine_grants(
         // A request that ends with `?` stays valid when its device is unplugged. The container then
         // waits for the device again.
         let may_wait = !awaited_findings.is_empty() || !grant.fulfilled_requests.is_empty();
-        if may_wait && !grant.has_host_devices {
+        if may_wait && !grant.has_access_to_all_devices {
             follower_finding = missing_follower::find_missing_follower(config);
         }
         findings.extend(awaited_findings);

@@ -30,7 +30,7 @@ use serde::Serialize;
 use super::containers::{self, Container, ContainerLookupError};
 use super::finding::{Finding, Severity, print_table};
 use super::launcher::Launcher;
-use super::running_root::RunningRoot;
+use super::running_root::RunningContainerRoot;
 use super::{CommandError, log, print_json};
 use crate::cli::ContainerSelector;
 
@@ -40,13 +40,13 @@ use spec::ContainerSpec;
 use unrequested::UnrequestedDevices;
 
 #[derive(Serialize)]
-struct Examination {
+struct ContainerFindings {
     #[serde(flatten)]
     container: Container,
     findings: Vec<Finding>,
 }
 
-impl Examination {
+impl ContainerFindings {
     /// Returns the exit code of the first fault. Later faults are usually its consequences.
     fn first_fault_code(&self) -> Option<ExitCode> {
         self.findings.iter().find_map(|finding| finding.fault)
@@ -63,13 +63,15 @@ pub(super) fn run(
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     let examinations = match &selector.device {
-        Some(name) => vec![Examination {
+        Some(name) => vec![ContainerFindings {
             container: Container::default(),
             findings: device_name::examine_device_name(name, config),
         }],
         None => examine_containers(selector, state_root, is_verbose, config),
     };
-    let fault_code = examinations.iter().find_map(Examination::first_fault_code);
+    let fault_code = examinations
+        .iter()
+        .find_map(ContainerFindings::first_fault_code);
     let mut out = io::stdout().lock();
     if as_json {
         let report = serde_json::json!({
@@ -93,7 +95,7 @@ fn examine_containers(
     state_root: Option<PathBuf>,
     is_verbose: bool,
     config: &Config,
-) -> Vec<Examination> {
+) -> Vec<ContainerFindings> {
     match containers::find_selected_containers(selector, state_root, &config.host_root) {
         Ok(containers) => containers
             .into_iter()
@@ -114,7 +116,7 @@ pub(super) fn find_bundle(id_or_name: &str, config: &Config) -> Result<PathBuf, 
     })
 }
 
-fn print_examination(examination: &Examination, out: &mut impl Write) -> io::Result<()> {
+fn print_examination(examination: &ContainerFindings, out: &mut impl Write) -> io::Result<()> {
     print_table(out, &examination.findings)?;
     if examination.first_fault_code().is_none() {
         let is_warning = |finding: &&Finding| finding.severity == Severity::Warning;
@@ -138,7 +140,10 @@ fn print_examination(examination: &Examination, out: &mut impl Write) -> io::Res
 
 /// Returns the findings about a name to which no container belongs: a fault, and the messages in
 /// the node's log about an earlier container with this name.
-fn examine_unknown_name(unknown_container: ContainerLookupError, config: &Config) -> Examination {
+fn examine_unknown_name(
+    unknown_container: ContainerLookupError,
+    config: &Config,
+) -> ContainerFindings {
     let container = Container::from_id(&unknown_container.name);
     let finding = Finding::new_fault(ExitCode::NoContainer, "container", unknown_container.reason);
     let mut findings = vec![finding.with_fix(unknown_container.fix)];
@@ -146,7 +151,7 @@ fn examine_unknown_name(unknown_container: ContainerLookupError, config: &Config
         &unknown_container.name,
         config,
     ));
-    Examination {
+    ContainerFindings {
         container,
         findings,
     }
@@ -159,7 +164,7 @@ fn examine_present_container(
     selector: &ContainerSelector,
     is_verbose: bool,
     config: &Config,
-) -> Examination {
+) -> ContainerFindings {
     let examination = examine_container(container, selector, is_verbose, config);
     let container = &examination.container;
     if selector.id_or_name().is_none() || !container.has_vanished() {
@@ -176,9 +181,9 @@ fn examine_container(
     selector: &ContainerSelector,
     is_verbose: bool,
     config: &Config,
-) -> Examination {
+) -> ContainerFindings {
     let mut findings = Vec::new();
-    if !container.id.is_empty() || !container.is_hypothetical() {
+    if !container.id.is_empty() || !container.is_from_env_option() {
         findings.push(Finding::new(
             Severity::Ok,
             "container",
@@ -203,7 +208,7 @@ fn examine_container(
     if !container.id.is_empty() {
         findings.extend(logged::report_logged_messages(&container.id, config));
     }
-    Examination {
+    ContainerFindings {
         container,
         findings,
     }
@@ -218,7 +223,7 @@ fn examine_spec(
     config: &Config,
 ) -> Vec<Finding> {
     let launcher = Launcher::from_container(container, spec.is_in_a_pod());
-    let launchers = if container.is_hypothetical() && container.ended.is_none() {
+    let launchers = if container.is_from_env_option() && container.ended.is_none() {
         Launcher::find_installed(config)
     } else {
         vec![launcher]
@@ -229,7 +234,7 @@ fn examine_spec(
         unrequested_devices,
         mut findings,
     } = requested::examine_requests(spec, &launchers, runtime.as_deref(), config);
-    let root = container.pid.map(RunningRoot::from_pid);
+    let root = container.pid.map(RunningContainerRoot::from_pid);
     if classes.is_empty() {
         findings.extend(warn_of_unknown_config(container, spec));
         findings.extend(check_unrequested_devices(
@@ -280,7 +285,7 @@ fn examine_spec(
             ended_container,
             launcher,
         ));
-    } else if needs_hook && !container.is_hypothetical() {
+    } else if needs_hook && !container.is_from_env_option() {
         findings.push(hook_entry::examine_hook_entry(launcher, spec, is_complete));
     }
     let (Some(root), Some(missing_files)) = (&root, missing_files) else {
@@ -358,7 +363,7 @@ fn check_unrequested_devices(
     container: &Container,
     spec: &ContainerSpec,
     unrequested_devices: UnrequestedDevices,
-    root: Option<&RunningRoot>,
+    root: Option<&RunningContainerRoot>,
     launcher: Launcher,
 ) -> Vec<Finding> {
     if unrequested_devices.is_empty() {

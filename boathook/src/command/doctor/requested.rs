@@ -22,7 +22,9 @@ use super::unrequested::UnrequestedDevices;
 use crate::command::example::find_example_device;
 use crate::command::finding::{Finding, Severity};
 use crate::command::launcher::{DeliveryMethods, Launcher};
-use crate::command::unknown_variable::{describe_index_variables, is_named_after, list_variables};
+use crate::command::unknown_variable::{
+    describe_index_variables, is_default_variable_name, list_variables,
+};
 
 pub(super) const SUBJECT: &str = "request";
 
@@ -105,7 +107,7 @@ pub(super) fn examine_requests(
             findings.push(Finding::new(Severity::Ok, SUBJECT, text));
             classes.push(class.clone());
         }
-        match container_requests.find_own_request(&class) {
+        match container_requests.find_container_request(&class) {
             Ok(None) => {}
             Ok(Some((request, _))) => {
                 let text = format!("{} of class {}", request.source, class.name);
@@ -260,7 +262,8 @@ fn find_similar_variables(
             candidates.filter(|variable| similar::is_typo(container_variable, variable));
         let named_after_class = || {
             let mut classes = known_classes.iter();
-            let class = classes.find(|class| is_named_after(container_variable, class))?;
+            let class =
+                classes.find(|class| is_default_variable_name(container_variable, class))?;
             Some(class.spec.request.env.as_str())
         };
         let similar_name = similar::find_most_similar(container_variable, candidates);

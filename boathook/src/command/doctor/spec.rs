@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use hook::attachment;
 use hook::container::find_device_number;
 use hook::oci::{Bundle, BundleError, read_capped};
-use hook::trust::{Origin, OriginError};
+use hook::trust::{ContainerOrigin, OriginError};
 use injection_plan::plan::SpecNode;
 
 use crate::command::containers::Container;
-use crate::command::running_root::RunningRoot;
+use crate::command::running_root::RunningContainerRoot;
 
 /// The specification of a container, as far as `boathook doctor` can read it.
 pub(super) struct ContainerSpec {
@@ -79,19 +79,19 @@ impl ContainerSpec {
         })
     }
 
-    pub(super) fn origin(&self) -> Result<Origin, OriginError> {
-        Origin::from_bundle(&self.bundle)
+    pub(super) fn origin(&self) -> Result<ContainerOrigin, OriginError> {
+        ContainerOrigin::from_bundle(&self.bundle)
     }
 
     pub(super) fn is_in_a_pod(&self) -> bool {
-        matches!(self.origin(), Ok(Origin::Pod(_)))
+        matches!(self.origin(), Ok(ContainerOrigin::Pod(_)))
     }
 }
 
 /// Finds the mounts in config.json that are device nodes, and reads their numbers in the running
 /// container. Returns nothing for a container without a process.
 fn find_mounted_nodes(container: &Container, bundle: &Bundle) -> Vec<MountedNode> {
-    let Some(root) = container.pid.map(RunningRoot::from_pid) else {
+    let Some(root) = container.pid.map(RunningContainerRoot::from_pid) else {
         return Vec::new();
     };
     let mounted_nodes = bundle.bind_mounted_nodes.iter().filter_map(|bound_node| {

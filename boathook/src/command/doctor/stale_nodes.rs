@@ -80,7 +80,7 @@ pub(super) fn examine_stale_nodes(
             } else {
                 Finding::new(Severity::Warning, "config.json", text)
             };
-            finding.with_fix(describe_class_alternative(
+            finding.with_fix(describe_class_request(
                 host_path,
                 known_classes,
                 launcher,
@@ -191,14 +191,14 @@ fn has_device_with_number(number: DeviceNumber, host: &RealHost) -> bool {
 
 /// Describes how a user of Docker can request the device of the node `path` without the option
 /// `--device`. The host does not have this node now.
-pub(super) fn describe_alternative(path: &Path, config: &Config) -> String {
+pub(super) fn suggest_class_request(path: &Path, config: &Config) -> String {
     let sources = load::read_each_source(&config.classes)
         .into_iter()
         .flatten();
     let classes = sources.filter_map(|source| config.class(&source.ok()?).ok());
     let known_classes: Vec<DeviceClass> = classes.collect();
     match planner::open_host(config) {
-        Ok(host) => describe_class_alternative(path, &known_classes, Launcher::Docker, &host),
+        Ok(host) => describe_class_request(path, &known_classes, Launcher::Docker, &host),
         Err(error) => format_error_chain(&error),
     }
 }
@@ -206,7 +206,7 @@ pub(super) fn describe_alternative(path: &Path, config: &Config) -> String {
 /// Describes how a user can request the device by a class instead of the option `--device`. A class
 /// is suggested if one of its devices has a node with a similar path. Otherwise, a class is
 /// suggested if its path pattern is the only one that matches the node's name.
-fn describe_class_alternative(
+fn describe_class_request(
     path: &Path,
     known_classes: &[DeviceClass],
     launcher: Launcher,

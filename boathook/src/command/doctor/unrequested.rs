@@ -7,7 +7,7 @@ use std::path::Path;
 use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::device::{DeviceNumber, DeviceRule};
-use device_class::discover::{self, FoundClass, FoundNode, Health, Presence};
+use device_class::discover::{self, FoundClass, FoundNode, Health, PathLookup};
 use device_class::host::{Entry, HostView, RealHost};
 use hook::planner;
 use injection_plan::plan::{
@@ -17,7 +17,7 @@ use injection_plan::plan::{
 use super::injected;
 use super::spec::ContainerSpec;
 use crate::command::finding::{Finding, Severity};
-use crate::command::running_root::RunningRoot;
+use crate::command::running_root::RunningContainerRoot;
 
 /// The devices that a container has without a request, because config.json has their device nodes.
 #[derive(Default)]
@@ -47,7 +47,7 @@ impl UnrequestedDevices {
         let Some(host) = host else {
             return unrequested_devices;
         };
-        let nodes = &list_placed_nodes(nodes, &host);
+        let nodes = &compare_spec_nodes(nodes, &host);
         for class in known_classes {
             let found_class = discover::look_up_class(class, (&BTreeSet::new()).into(), &host);
             if let Ok(found_class) = found_class {
@@ -65,7 +65,7 @@ impl UnrequestedDevices {
         &mut self,
         class: &DeviceClass,
         found_class: &FoundClass,
-        spec_nodes: &[PlacedNode<'_>],
+        spec_nodes: &[ComparedSpecNode<'_>],
     ) {
         let mut nodes_by_owner = Vec::new();
         for device in &found_class.inventory.devices {
@@ -111,7 +111,7 @@ impl UnrequestedDevices {
     pub(super) fn into_findings(
         self,
         spec: &ContainerSpec,
-        root: Option<&RunningRoot>,
+        root: Option<&RunningContainerRoot>,
     ) -> Vec<Finding> {
         const MAX_SHOWN_DEVICES: usize = 8;
         let text = "the container sets no variable of any class";
@@ -145,21 +145,21 @@ impl UnrequestedDevices {
 }
 
 /// A device node of config.json, and how its path compares with the host.
-struct PlacedNode<'a> {
+struct ComparedSpecNode<'a> {
     node: &'a SpecNode,
     /// True if the host has no such node at this path, because the engine placed the node there, as
     /// with `--device A:B`.
-    is_moved: bool,
+    is_at_other_path: bool,
 }
 
-fn list_placed_nodes<'a>(nodes: &'a [SpecNode], host: &RealHost) -> Vec<PlacedNode<'a>> {
+fn compare_spec_nodes<'a>(nodes: &'a [SpecNode], host: &RealHost) -> Vec<ComparedSpecNode<'a>> {
     let placed_nodes = nodes.iter().map(|node| {
         let host_entry = host.entry(&node.path);
         let is_same =
             matches!(host_entry, Ok(Some(Entry::Device(number))) if number == node.number);
-        PlacedNode {
+        ComparedSpecNode {
             node,
-            is_moved: !is_same,
+            is_at_other_path: !is_same,
         }
     });
     placed_nodes.collect()
@@ -174,10 +174,10 @@ struct RequiredNode<'a> {
 impl RequiredNode<'_> {
     /// Returns the path of this node in config.json: its own path, or the path to which the engine
     /// moved it, as with `--device A:B`.
-    fn find_spec_path<'n>(&self, spec_nodes: &[PlacedNode<'n>]) -> Option<&'n Path> {
-        let is_this_node = |placed: &&PlacedNode| {
+    fn find_spec_path<'n>(&self, spec_nodes: &[ComparedSpecNode<'n>]) -> Option<&'n Path> {
+        let is_this_node = |placed: &&ComparedSpecNode| {
             let is_at_own_path = placed.node.path == self.node.container_path;
-            placed.node.number == self.number && (is_at_own_path || placed.is_moved)
+            placed.node.number == self.number && (is_at_own_path || placed.is_at_other_path)
         };
         let placed_node = spec_nodes.iter().find(is_this_node)?;
         Some(&placed_node.node.path)
@@ -227,8 +227,8 @@ fn list_required_nodes(nodes: &[FoundNode]) -> Vec<RequiredNode<'_>> {
     let required_nodes = nodes.iter().filter(|node| node.capability.is_none());
     required_nodes
         .filter_map(|node| match node.number {
-            Presence::Found(number) => Some(RequiredNode { node, number }),
-            Presence::Optional | Presence::Unusable(_) => None,
+            PathLookup::Found(number) => Some(RequiredNode { node, number }),
+            PathLookup::OptionalAbsent | PathLookup::Unusable(_) => None,
         })
         .collect()
 }

@@ -11,7 +11,7 @@ use injection_plan::plan::{Action, InjectionPlan, SpecNode};
 
 use crate::command::finding::{Finding, Severity};
 use crate::command::launcher::Launcher;
-use crate::command::running_root::RunningRoot;
+use crate::command::running_root::RunningContainerRoot;
 
 /// The bit of CAP_DAC_OVERRIDE in `CapEff` of /proc/PID/status. A process with this capability may
 /// open files regardless of their permissions (capabilities(7)).
@@ -69,7 +69,7 @@ impl Credentials {
 
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(super) fn examine_user_access(
-    root: &RunningRoot,
+    root: &RunningContainerRoot,
     plan: &InjectionPlan,
     spec_nodes: &[SpecNode],
     launcher: Launcher,

@@ -14,7 +14,7 @@ use device_class::name::ClassName;
 use hook::exit::ExitCode;
 
 use super::devices::{self, ListedDevice, RequestColumn};
-use super::holders::{Holders, WaitingContainer};
+use super::holders::{Holders, UnfulfilledRequest};
 use super::launcher::{DeliveryMethods, Launcher};
 use super::output::Style;
 use super::{CommandError, print_json};
@@ -54,9 +54,9 @@ pub(super) fn run(
 ) -> Result<ExitCode, CommandError> {
     let mut scan = Scan::scan_host(&options.class_selection(), holders, config)?;
     scan.log_problems();
-    let waiting_containers: Vec<WaitingContainer> = match holders {
+    let unfulfilled_requests: Vec<UnfulfilledRequest> = match holders {
         Some(holders) if options.only_held_devices => holders
-            .find_waiting_containers(&scan.classes)
+            .list_unfulfilled_requests(&scan.classes)
             .map(|container| container.clone().with_suggestion(&scan.devices))
             .collect(),
         _ => Vec::new(),
@@ -68,7 +68,7 @@ pub(super) fn run(
     if options.as_json {
         let mut json_list = scan.to_json();
         if options.only_held_devices {
-            json_list["waiting"] = serde_json::to_value(&waiting_containers)?;
+            json_list["waiting"] = serde_json::to_value(&unfulfilled_requests)?;
         }
         print_json(&json_list)?;
         return Ok(scan.exit_code());
@@ -81,7 +81,7 @@ pub(super) fn run(
         } else {
             print_devices(&scan, style, &mut out)?
         }
-        for container in &waiting_containers {
+        for container in &unfulfilled_requests {
             style.write_paragraph(&mut out, &container.describe())?;
         }
         if !scan.devices.is_empty() {
@@ -149,7 +149,7 @@ fn print_scan(
             style.write_paragraph(out, text)?;
         }
     }
-    for text in &scan.hardware_given_away {
+    for text in &scan.passthrough_hardware {
         style.write_paragraph(out, text)?;
     }
     // Most hosts have devices of only a few classes, so the other classes are not listed by

@@ -41,7 +41,7 @@ pub(super) struct Scan {
     pub(super) inaccessible_devices: Vec<String>,
     /// Hardware that the administrator has probably given away on purpose, such as a GPU that a
     /// virtual machine has. Each entry is a line of text.
-    pub(super) hardware_given_away: Vec<String>,
+    pub(super) passthrough_hardware: Vec<String>,
     /// The classes that have devices but are not selected, each with its number of devices.
     pub(super) disabled_classes: Vec<String>,
     /// The errors of invalid class files. The classes in these files are left out.
@@ -132,7 +132,7 @@ impl Scan {
         );
         for report in hardware_reports {
             if report.is_intended {
-                self.hardware_given_away.push(report.text);
+                self.passthrough_hardware.push(report.text);
             } else {
                 inventory.warnings.push(report.text);
             }

@@ -115,7 +115,11 @@ fn report_change(change: &str, device: &ListedDevice, as_json: bool) -> Result<(
         "{time} {change}  {}  {}  {}  {nodes}{health}",
         device.class, device.id, device.variable
     );
-    writeln!(io::stdout().lock(), "{}", printable::line(line.trim_end()))?;
+    writeln!(
+        io::stdout().lock(),
+        "{}",
+        printable::escape_line(line.trim_end())
+    )?;
     Ok(())
 }
 
@@ -124,7 +128,7 @@ fn write_json_line(value: &serde_json::Value) -> Result<(), CommandError> {
     writeln!(
         io::stdout().lock(),
         "{}",
-        printable::json(&value.to_string())
+        printable::escape_json(&value.to_string())
     )?;
     Ok(())
 }

@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 
 use message::{UeventAction, format_kernel_message, format_udev_message};
 
-use crate::live::LiveError;
+use crate::live::ContainerChangeError;
 use crate::live::container::LockedContainer;
 use crate::live::reconcile::HostSnapshot;
 
@@ -138,11 +138,14 @@ pub(crate) fn announce_changes(
                     containers.push(((record, change), devices));
                 }
                 Err(error) => {
-                    log_announcement_error(record, &LiveError::ChildProcess(error.to_string()));
+                    log_announcement_error(
+                        record,
+                        &ContainerChangeError::ChildProcess(error.to_string()),
+                    );
                 }
             },
-            Ok(None) => log_announcement_error(record, &LiveError::Timeout),
-            Err(errno) => log_announcement_error(record, &LiveError::Fork(errno)),
+            Ok(None) => log_announcement_error(record, &ContainerChangeError::Timeout),
+            Err(errno) => log_announcement_error(record, &ContainerChangeError::Fork(errno)),
         }
     }
     // The containers of one network namespace are locked together, in the order of their ids. This
@@ -168,7 +171,7 @@ fn run_in_children<K: Ord, T>(
     values: &BTreeMap<K, T>,
     time_limit: Duration,
     work: impl Fn(&T),
-) -> Vec<(&K, LiveError)> {
+) -> Vec<(&K, ContainerChangeError)> {
     let children: Vec<_> = values
         .iter()
         .map(|(key, value)| {
@@ -183,8 +186,8 @@ fn run_in_children<K: Ord, T>(
     for (key, child) in children {
         match child.and_then(|mut child| child.wait()) {
             Ok(Some(_)) => {}
-            Ok(None) => errors.push((key, LiveError::Timeout)),
-            Err(errno) => errors.push((key, LiveError::Fork(errno))),
+            Ok(None) => errors.push((key, ContainerChangeError::Timeout)),
+            Err(errno) => errors.push((key, ContainerChangeError::Fork(errno))),
         }
     }
     errors
@@ -214,7 +217,7 @@ fn find_announced_nodes(
     change: DeviceChange,
     snapshot: &HostSnapshot,
     config: &Config,
-) -> Result<AnnouncedNodes, LiveError> {
+) -> Result<AnnouncedNodes, ContainerChangeError> {
     let locked_container =
         LockedContainer::from_record(record, lock::COMMAND_LOCK_TIMEOUT, config)?;
     let devices = match change {
@@ -240,7 +243,9 @@ fn find_announced_nodes(
         .namespace
         .open_network_namespace()?;
     Ok(AnnouncedNodes {
-        network_inode: fstat(&network).map_err(LiveError::NetworkNamespace)?.st_ino,
+        network_inode: fstat(&network)
+            .map_err(ContainerChangeError::NetworkNamespace)?
+            .st_ino,
         devices: devices.collect(),
     })
 }
@@ -252,8 +257,8 @@ fn has_announced_node(container: &ContainerNamespace, announcement: &Announcemen
     node.is_some_and(|node| node.kind().is_device() && node.stat().st_rdev == announcement.number)
 }
 
-fn log_announcement_error(record: &AttachmentRecord, error: &LiveError) {
-    if !matches!(error, LiveError::ContainerEnded) {
+fn log_announcement_error(record: &AttachmentRecord, error: &ContainerChangeError) {
+    if !matches!(error, ContainerChangeError::ContainerEnded) {
         let error = log::format_error_chain(error);
         log::warning(&format!(
             "container {}: its devices are not announced: {error}",
@@ -297,7 +302,7 @@ fn send_messages(
         .filter(|namespace| !namespace.messages.is_empty())
     {
         if let Err(errno) = namespace.send() {
-            let error = log::format_error_chain(&LiveError::NetworkNamespace(errno));
+            let error = log::format_error_chain(&ContainerChangeError::NetworkNamespace(errno));
             log::warning(&format!(
                 "a container gets no announcements of its devices: {error}"
             ));
@@ -365,7 +370,7 @@ impl NetworkNamespace {
         change: DeviceChange,
         announcements_by_device: &AnnouncementsByDevice,
         config: &Config,
-    ) -> Result<(u64, Self, LockedContainer), LiveError> {
+    ) -> Result<(u64, Self, LockedContainer), ContainerChangeError> {
         let mut locked_container =
             LockedContainer::from_record(record, lock::COMMAND_LOCK_TIMEOUT, config)?;
         let mut messages = BTreeSet::new();
@@ -401,7 +406,9 @@ impl NetworkNamespace {
             .container
             .namespace
             .open_network_namespace()?;
-        let inode = fstat(&file).map_err(LiveError::NetworkNamespace)?.st_ino;
+        let inode = fstat(&file)
+            .map_err(ContainerChangeError::NetworkNamespace)?
+            .st_ino;
         let root_uid = locked_container.container.namespace.owner().uid();
         let namespace = NetworkNamespace {
             file,

@@ -12,7 +12,7 @@ use hook::cgroup::DeviceCgroup;
 use hook::oci::Bundle;
 use hook::planner::{self, Caller};
 
-use crate::live::LiveError;
+use crate::live::ContainerChangeError;
 use crate::live::container::LockedContainer;
 
 /// Reports whether the kernel hides the instructions of a container's device program.
@@ -25,13 +25,13 @@ pub(crate) fn check_hidden_program(
     record: &AttachmentRecord,
     bundle: &Bundle,
     config: &Config,
-) -> Result<bool, LiveError> {
-    if !cgroup.has_hidden_program()? {
+) -> Result<bool, ContainerChangeError> {
+    if !cgroup.is_device_program_hidden()? {
         return Ok(false);
     }
     if record.has_all_rules
         || record.had_no_injection_at_start
-        || requests_nothing_at_start(bundle, config)
+        || has_no_start_requests(bundle, config)
     {
         Ok(true)
     } else {
@@ -42,7 +42,7 @@ pub(crate) fn check_hidden_program(
 /// Reports whether the hook injected no devices when the container was started. This follows from
 /// the container's requests alone. The host's devices are not considered, because they may have
 /// changed since.
-pub(crate) fn requests_nothing_at_start(bundle: &Bundle, config: &Config) -> bool {
+pub(crate) fn has_no_start_requests(bundle: &Bundle, config: &Config) -> bool {
     // `bundle` may contain requests for devices that were attached later. `start_bundle` contains
     // only the requests from the start of the container.
     let start_bundle = Bundle::read(&bundle.directory);
@@ -55,7 +55,10 @@ pub(crate) fn requests_nothing_at_start(bundle: &Bundle, config: &Config) -> boo
 impl LockedContainer {
     /// Reports whether the kernel hides the instructions of the container's device program
     /// ([`check_hidden_program`]). Returns false if the container has no device cgroup.
-    pub(crate) fn has_hidden_program(&self, config: &Config) -> Result<bool, LiveError> {
+    pub(crate) fn is_device_program_hidden(
+        &self,
+        config: &Config,
+    ) -> Result<bool, ContainerChangeError> {
         match self.record.find_cgroup()? {
             Some(cgroup) => {
                 check_hidden_program(&cgroup, &self.record, &self.container.bundle, config)
@@ -66,7 +69,7 @@ impl LockedContainer {
 
     /// Reports whether the container's cgroup may deny devices that this process cannot list. This
     /// happens in cgroup v1: if a device list allows everything, its exceptions cannot be read.
-    pub(crate) fn has_hidden_exceptions(&self) -> Result<bool, LiveError> {
+    pub(crate) fn has_hidden_exceptions(&self) -> Result<bool, ContainerChangeError> {
         match self.record.find_cgroup()? {
             Some(cgroup) => Ok(cgroup.has_hidden_exceptions()?),
             None => Ok(false),

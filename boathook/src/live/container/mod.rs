@@ -17,7 +17,7 @@ use hook::oci::Bundle;
 use hook::sys;
 use hook::sys::deadline::{self, Deadline};
 
-use crate::live::LiveError;
+use crate::live::ContainerChangeError;
 
 pub(crate) use remove_files::{is_device_node, remove_created_file};
 
@@ -41,17 +41,17 @@ pub(crate) struct RunningContainer {
 }
 
 impl RunningContainer {
-    pub(crate) fn open(location: &ContainerLocation) -> Result<Self, LiveError> {
+    pub(crate) fn open(location: &ContainerLocation) -> Result<Self, ContainerChangeError> {
         let mut bundle = Bundle::read(&location.bundle_dir)?;
         let syscall_support = SyscallSupport::probe();
-        let namespace = ContainerNamespace::from_running(
+        let namespace = ContainerNamespace::from_running_container(
             location.pid,
             location.start_time,
             &bundle.rootfs,
             syscall_support.resolver(),
         )?;
         if namespace.has_own_user_namespace() && !bundle.has_user_namespace {
-            return Err(LiveError::ForeignUserNamespace);
+            return Err(ContainerChangeError::ForeignUserNamespace);
         }
         bundle.use_root_of_process(location.pid);
         Ok(RunningContainer {
@@ -63,7 +63,7 @@ impl RunningContainer {
 
     /// Moves this process into the container's mount namespace. Only a child process calls this
     /// function, because a process cannot return to its previous namespace.
-    pub(crate) fn enter(&self) -> Result<ContainerRoot, LiveError> {
+    pub(crate) fn enter(&self) -> Result<ContainerRoot, ContainerChangeError> {
         let resolver = self.syscall_support.resolver();
         Ok(self.namespace.enter(&self.bundle.tmpfs_paths, resolver)?)
     }
@@ -81,8 +81,11 @@ pub(crate) struct LockedContainer {
 impl LockedContainer {
     /// Opens and locks a container for a command that a user started. Waits for the lock for at
     /// most five seconds, because the user waits too.
-    pub(crate) fn open(location: &ContainerLocation, config: &Config) -> Result<Self, LiveError> {
-        Self::open_within(lock::COMMAND_LOCK_TIMEOUT, location, config)
+    pub(crate) fn open(
+        location: &ContainerLocation,
+        config: &Config,
+    ) -> Result<Self, ContainerChangeError> {
+        Self::open_with_lock_timeout(lock::COMMAND_LOCK_TIMEOUT, location, config)
     }
 
     /// Opens and locks the container that `record` belongs to. Waits for the lock for at most
@@ -91,21 +94,21 @@ impl LockedContainer {
         record: &AttachmentRecord,
         lock_timeout: Duration,
         config: &Config,
-    ) -> Result<Self, LiveError> {
-        Self::open_within(lock_timeout, &record.into(), config)
+    ) -> Result<Self, ContainerChangeError> {
+        Self::open_with_lock_timeout(lock_timeout, &record.into(), config)
     }
 
-    fn open_within(
+    fn open_with_lock_timeout(
         lock_timeout: Duration,
         location: &ContainerLocation,
         config: &Config,
-    ) -> Result<Self, LiveError> {
+    ) -> Result<Self, ContainerChangeError> {
         require_root()?;
         let container = RunningContainer::open(location).map_err(|error| {
             let process_state =
                 |start_time| container::read_process_state(location.pid, start_time);
             match location.start_time.map(process_state) {
-                Some(ProcessState::Ended) => LiveError::ContainerEnded,
+                Some(ProcessState::Ended) => ContainerChangeError::ContainerEnded,
                 _ => error,
             }
         })?;
@@ -131,9 +134,9 @@ impl LockedContainer {
                 if existing_record.has_attachments() && !existing_record.has_ended() =>
             {
                 return Err(if existing_record.bundle_dir == location.bundle_dir {
-                    LiveError::FirstProcessEnded
+                    ContainerChangeError::FirstProcessEnded
                 } else {
-                    LiveError::IdInUse {
+                    ContainerChangeError::IdInUse {
                         bundle: existing_record.bundle_dir,
                     }
                 });
@@ -150,7 +153,10 @@ impl LockedContainer {
 
     /// Writes `record` to the record file. Fails if the file has changed since this process read
     /// it, because `detach` may change the file without the container's lock.
-    pub(crate) fn save_if_unchanged(&self, record: &AttachmentRecord) -> Result<(), LiveError> {
+    pub(crate) fn save_if_unchanged(
+        &self,
+        record: &AttachmentRecord,
+    ) -> Result<(), ContainerChangeError> {
         let original_record = self.original_record.as_ref();
         if self
             .record_file
@@ -158,7 +164,7 @@ impl LockedContainer {
         {
             Ok(())
         } else {
-            Err(LiveError::ConcurrentDetach)
+            Err(ContainerChangeError::ConcurrentDetach)
         }
     }
 }
@@ -174,9 +180,9 @@ impl From<&AttachmentRecord> for ContainerLocation {
     }
 }
 
-pub(crate) fn require_root() -> Result<(), LiveError> {
+pub(crate) fn require_root() -> Result<(), ContainerChangeError> {
     if !nix::unistd::geteuid().is_root() {
-        return Err(LiveError::NotRoot);
+        return Err(ContainerChangeError::NotRoot);
     }
     Ok(())
 }
@@ -184,20 +190,22 @@ pub(crate) fn require_root() -> Result<(), LiveError> {
 /// Runs `work` in a child process, which may enter a container. Returns the warnings of `work`. The
 /// child process is killed after a time limit, because the container can delay it.
 pub(crate) fn run_in_child(
-    work: impl FnOnce(&mut Vec<String>) -> Result<(), LiveError>,
-) -> Result<Vec<String>, LiveError> {
+    work: impl FnOnce(&mut Vec<String>) -> Result<(), ContainerChangeError>,
+) -> Result<Vec<String>, ContainerChangeError> {
     let answer = sys::process::run_in_child(deadline::CHILD_TIMEOUT, || {
         let _deadline = Deadline::start(deadline::DEADLINE_SECONDS);
         let mut warnings = Vec::new();
         let result = work(&mut warnings).map_err(|error| hook::log::format_error_chain(&error));
         serde_json::to_string(&(result, warnings)).unwrap_or_default()
     });
-    let answer = answer.map_err(LiveError::Fork)?.ok_or(LiveError::Timeout)?;
+    let answer = answer
+        .map_err(ContainerChangeError::Fork)?
+        .ok_or(ContainerChangeError::Timeout)?;
     let answer: (Result<(), String>, Vec<String>) = serde_json::from_str(&answer)
-        .map_err(|error| LiveError::ChildProcess(error.to_string()))?;
+        .map_err(|error| ContainerChangeError::ChildProcess(error.to_string()))?;
     match answer {
         (Ok(()), warnings) => Ok(warnings),
-        (Err(error), _) => Err(LiveError::ChildProcess(error)),
+        (Err(error), _) => Err(ContainerChangeError::ChildProcess(error)),
     }
 }
 

@@ -5,12 +5,12 @@
 //! at the path, this file is not removed.
 
 use hook::attachment::{CreatedFile, CreatedFileKind};
-use hook::container::{self, ContainerRoot, FileKind, Handle, Name, Parent, read_link_target};
+use hook::container::{self, ContainerRoot, FileKind, FileName, Handle, Parent, read_link_target};
 use hook::mount;
 use nix::errno::Errno;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
-use crate::live::LiveError;
+use crate::live::ContainerChangeError;
 
 /// The maximum number of mounts that are unmounted from one path. A limit is needed because a
 /// container can stack any number of mounts.
@@ -21,7 +21,7 @@ const MAX_STACKED_MOUNTS: usize = 32;
 pub(crate) fn remove_created_file(
     file: &CreatedFile,
     root: &ContainerRoot,
-) -> Result<(), LiveError> {
+) -> Result<(), ContainerChangeError> {
     let parent = match root.open_parent(&file.path) {
         // The container has replaced a directory of the path by a file of another kind, so the
         // recorded file no longer exists. This is not an error, because the other recorded
@@ -72,7 +72,7 @@ pub(crate) fn remove_created_file(
         CreatedFileKind::Link(link_target, old_target) => match parent.open(name)? {
             Some(entry) if read_link_target(&entry).as_ref() == Some(link_target) => {
                 let result = match old_target {
-                    Some(old_target) => parent.redirect_link(name, old_target),
+                    Some(old_target) => parent.replace_symlink_target(name, old_target),
                     None => parent.remove(name, FileKind::Symlink),
                 };
                 Ok(result?)
@@ -94,8 +94,8 @@ fn remove_mount_point(
     file: &CreatedFile,
     root: &ContainerRoot,
     parent: &Parent,
-    name: Name<'_>,
-) -> Result<(), LiveError> {
+    name: FileName<'_>,
+) -> Result<(), ContainerChangeError> {
     let Some(entry) = parent.open(name)? else {
         return Ok(());
     };
@@ -124,7 +124,7 @@ fn remove_mount_point(
 fn find_top_mount(
     root: &ContainerRoot,
     parent: &Parent,
-    name: Name<'_>,
+    name: FileName<'_>,
 ) -> container::Result<Option<Handle>> {
     let Some(entry) = parent.open(name)? else {
         return Ok(None);

@@ -26,7 +26,7 @@ use nix::Result;
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 
-use crate::live::LiveError;
+use crate::live::ContainerChangeError;
 use crate::live::container::hidden_program;
 
 /// An inotify instance that watches the directory of attachment records, and the cgroups of the
@@ -42,14 +42,14 @@ pub(super) struct CgroupWatch {
 
 /// The ids of the containers to which a batch of inotify events belongs.
 #[derive(Default)]
-pub(super) struct ReportedContainers {
+pub(super) struct ContainersWithEvents {
     /// The containers that have a new record. Their cgroups are not watched yet.
     pub(super) new_ids: BTreeSet<String>,
     /// The containers whose device rules may have been replaced.
     pub(super) updated_ids: BTreeSet<String>,
 }
 
-impl ReportedContainers {
+impl ContainersWithEvents {
     pub(super) fn extend(&mut self, other: Self) {
         self.new_ids.extend(other.new_ids);
         self.updated_ids.extend(other.updated_ids);
@@ -69,14 +69,14 @@ impl CgroupWatch {
     pub(super) fn watch_records(
         &mut self,
         host_root: &Path,
-    ) -> std::result::Result<bool, LiveError> {
+    ) -> std::result::Result<bool, ContainerChangeError> {
         if self.directory_watch.is_some() {
             return Ok(false);
         }
         let flags = AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_ONLYDIR;
         let directory = record_files::create_record_dir(host_root)?;
         let watch = self.inotify.add_watch(&directory, flags);
-        self.directory_watch = Some(watch.map_err(LiveError::CgroupWatch)?);
+        self.directory_watch = Some(watch.map_err(ContainerChangeError::CgroupWatch)?);
         Ok(true)
     }
 
@@ -92,7 +92,7 @@ impl CgroupWatch {
         &mut self,
         id: &str,
         directories: &[PathBuf],
-    ) -> std::result::Result<(), LiveError> {
+    ) -> std::result::Result<(), ContainerChangeError> {
         let files = directories
             .iter()
             .flat_map(|directory| cgroup::list_rule_change_files(directory));
@@ -101,19 +101,19 @@ impl CgroupWatch {
                 Ok(watch) => drop(self.ids_by_watch.insert(watch, id.to_owned())),
                 // The file does not exist, because the container has ended.
                 Err(Errno::ENOENT | Errno::ENODEV) => {}
-                Err(errno) => return Err(LiveError::CgroupWatch(errno)),
+                Err(errno) => return Err(ContainerChangeError::CgroupWatch(errno)),
             }
         }
         Ok(())
     }
 
     /// Reads all pending events without waiting. Returns the containers that the events are about.
-    pub(super) fn read_events(&mut self) -> Result<ReportedContainers> {
-        let mut reported_containers = ReportedContainers::default();
+    pub(super) fn read_events(&mut self) -> Result<ContainersWithEvents> {
+        let mut containers_with_events = ContainersWithEvents::default();
         loop {
             let events = match self.inotify.read_events() {
                 Ok(events) => events,
-                Err(Errno::EAGAIN) => return Ok(reported_containers),
+                Err(Errno::EAGAIN) => return Ok(containers_with_events),
                 Err(Errno::EINTR) => continue,
                 Err(errno) => return Err(errno),
             };
@@ -123,7 +123,7 @@ impl CgroupWatch {
                     // watched containers are reported here. The watch of the record directory is
                     // reset: the caller sets it again, and then treats all recorded containers as
                     // new.
-                    reported_containers
+                    containers_with_events
                         .updated_ids
                         .extend(self.ids_by_watch.values().cloned());
                     self.directory_watch = None;
@@ -133,12 +133,12 @@ impl CgroupWatch {
                     self.ids_by_watch.remove(&event.wd);
                     self.directory_watch = self.directory_watch.filter(|watch| *watch != event.wd);
                 } else if let Some(id) = self.ids_by_watch.get(&event.wd) {
-                    reported_containers.updated_ids.insert(id.clone());
+                    containers_with_events.updated_ids.insert(id.clone());
                 } else if let Some(id) = event.name.as_ref().and_then(|name| name.to_str())
                     && !id.starts_with('.')
                     && !self.is_container_watched(id)
                 {
-                    reported_containers.new_ids.insert(id.to_owned());
+                    containers_with_events.new_ids.insert(id.to_owned());
                 }
             }
         }
@@ -172,7 +172,7 @@ pub(super) fn restore_rules(ids: &BTreeSet<String>, config: &Config) -> BTreeMap
     let records = records.filter(|record| ids.contains(&record.id));
     let errors_by_id =
         records.filter_map(|record| match restore_container_rules(&record, config) {
-            Ok(()) | Err(LiveError::ContainerEnded) => None,
+            Ok(()) | Err(ContainerChangeError::ContainerEnded) => None,
             Err(error) => Some((record.id, log::format_error_chain(&error))),
         });
     errors_by_id.collect()
@@ -183,7 +183,7 @@ pub(super) fn restore_rules(ids: &BTreeSet<String>, config: &Config) -> BTreeMap
 fn restore_container_rules(
     record: &AttachmentRecord,
     config: &Config,
-) -> std::result::Result<(), LiveError> {
+) -> std::result::Result<(), ContainerChangeError> {
     let mut actions = Vec::new();
     let result = restore_with_lock(record, &mut actions, config);
     for action in actions {
@@ -199,8 +199,9 @@ fn restore_with_lock(
     record: &AttachmentRecord,
     actions: &mut Vec<&'static str>,
     config: &Config,
-) -> std::result::Result<(), LiveError> {
-    let deadline = Deadline::start(deadline::DEADLINE_SECONDS).map_err(LiveError::Fork)?;
+) -> std::result::Result<(), ContainerChangeError> {
+    let deadline =
+        Deadline::start(deadline::DEADLINE_SECONDS).map_err(ContainerChangeError::Fork)?;
     let record_file = LockedRecord::open(&config.host_root, &record.id, lock::FOLLOW_LOCK_TIMEOUT)?;
     // The record is read again, because another process may have changed it before this process
     // acquired the lock.
@@ -208,14 +209,15 @@ fn restore_with_lock(
     let current_record =
         current_record.filter(|current_record| current_record.is_from_same_start(record));
     let Some(record) = current_record.filter(AttachmentRecord::is_first_process_running) else {
-        return Err(LiveError::ContainerEnded);
+        return Err(ContainerChangeError::ContainerEnded);
     };
     let original_record = record.clone();
     let Some(cgroup) = record.find_cgroup()? else {
         return Ok(());
     };
-    let is_program_readable = !cgroup.has_hidden_program()? && !cgroup.has_hidden_exceptions()?;
-    let reallowed_rules = find_reallowed_rules(&record, &cgroup)?;
+    let is_program_readable =
+        !cgroup.is_device_program_hidden()? && !cgroup.has_hidden_exceptions()?;
+    let reallowed_rules = find_rules_allowed_again(&record, &cgroup)?;
     if !reallowed_rules.is_empty() {
         for warning in record.revoke_rules(&reallowed_rules, &record)? {
             log::warning(&format!("container {}: {warning}", record.id));
@@ -234,7 +236,7 @@ fn restore_with_lock(
     let rules = to_device_rules(&record.rules);
     if !is_program_readable || !cgroup.find_denied_rules(&rules)?.rules.is_empty() {
         if record_file.read()?.as_ref() != Some(&original_record) {
-            return Err(LiveError::ConcurrentDetach);
+            return Err(ContainerChangeError::ConcurrentDetach);
         }
         let spec_rules = record.to_spec_rules(&bundle.spec_devices.rules);
         for warning in cgroup.allow(&rules, &spec_rules)?.warnings() {
@@ -242,9 +244,10 @@ fn restore_with_lock(
         }
         actions.push("its device rules are set again");
         // In the meantime, `detach` may have revoked some of these rules without the container's
-        // lock. If so, `save_merged` revokes them again.
+        // lock. If so, `save_without_detached_devices` revokes them again.
         if record_file.read()?.as_ref() != Some(&original_record) {
-            record_file.save_merged(&original_record, &mut original_record.clone())?;
+            record_file
+                .save_without_detached_devices(&original_record, &mut original_record.clone())?;
         }
     }
     deadline.cancel();
@@ -256,17 +259,17 @@ fn restore_with_lock(
 ///
 /// If the kernel hides the cgroup's program, the program cannot be checked. Then all revoked rules
 /// are treated as allowed again.
-fn find_reallowed_rules(
+fn find_rules_allowed_again(
     record: &AttachmentRecord,
     cgroup: &DeviceCgroup,
-) -> std::result::Result<Vec<RecordedRule>, LiveError> {
+) -> std::result::Result<Vec<RecordedRule>, ContainerChangeError> {
     let mut reallowed_rules = Vec::new();
     // In cgroup v1, a device list that allows everything does not show its exceptions. Such a list
     // is not written again here: each write causes an event, so this would be an endless loop.
     if record.revoked_spec_rules.is_empty() || cgroup.has_hidden_exceptions()? {
         return Ok(reallowed_rules);
     }
-    let is_hidden = cgroup.has_hidden_program()?;
+    let is_hidden = cgroup.is_device_program_hidden()?;
     for revoked_rule in &record.revoked_spec_rules {
         let number = revoked_rule.rule.number;
         let is_needed = record

@@ -8,7 +8,7 @@ use device_class::name::{ClassName, DeviceRef};
 use hook::attachment::{Announcement, RecordedRule};
 use serde::{Deserialize, Serialize};
 
-use crate::live::reconcile::{PresentDevice, PresentNode, RemovedDevices};
+use crate::live::reconcile::{HostDevice, HostDeviceNode, RemovedDevices};
 
 /// The results of previous passes: which containers were changed, and which changes failed.
 #[derive(Default, Serialize, Deserialize)]
@@ -44,9 +44,9 @@ pub(super) struct ContainerState {
     pub(super) start_time: u64,
     /// The container's devices that `boathook follow` tracks, each with the device on the host now.
     /// `None` means that the host does not have the device.
-    pub(super) followed_devices: Vec<(DeviceRef, Option<PresentDevice>)>,
+    pub(super) followed_devices: Vec<(DeviceRef, Option<HostDevice>)>,
     /// The device nodes that belong to a whole class, and not to one of its devices.
-    pub(super) class_nodes: Vec<PresentNode>,
+    pub(super) class_nodes: Vec<HostDeviceNode>,
     /// The announcements of each device. `None` means that the class of the device does not have
     /// `announce = true`.
     pub(super) announcements: Vec<Option<Vec<Announcement>>>,

@@ -18,7 +18,7 @@ use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::state::{ContainerState, FollowerState, StateDigest};
-use crate::live::LiveError;
+use crate::live::ContainerChangeError;
 use crate::live::announce::{ChangedContainer, DeviceChange, announce_changes};
 use crate::live::reconcile::{
     FollowedDevice, HostSnapshot, RemovedDevices, copy_with_present_devices, find_removed_devices,
@@ -258,8 +258,8 @@ impl UpdatePass<'_> {
                 Ok(Err(error)) => error,
                 Err(error) => error.to_string(),
             },
-            Ok(None) => LiveError::Timeout.to_string(),
-            Err(errno) => log::format_error_chain(&LiveError::Fork(errno)),
+            Ok(None) => ContainerChangeError::Timeout.to_string(),
+            Err(errno) => log::format_error_chain(&ContainerChangeError::Fork(errno)),
         };
         self.record_failure(&record.id, error);
         None
@@ -346,7 +346,7 @@ fn change_container(
     snapshot: &HostSnapshot,
     may_be_starting: bool,
     config: &Config,
-) -> Result<ContainerOutcome, LiveError> {
+) -> Result<ContainerOutcome, ContainerChangeError> {
     let replacement = if followed_devices.is_empty() {
         Ok(false)
     } else {
@@ -379,12 +379,10 @@ fn change_container(
     match replacement.and_then(|was_changed| node_removal.map(|()| was_changed)) {
         Ok(true) => Ok(ContainerOutcome::Changed),
         Ok(false) => Ok(ContainerOutcome::Unchanged),
-        Err(LiveError::ContainerEnded) => Ok(ContainerOutcome::Outdated),
-        Err(LiveError::Container(container::Error::UnexpectedProcessRoot { .. }))
-            if may_be_starting =>
-        {
-            Ok(ContainerOutcome::Starting)
-        }
+        Err(ContainerChangeError::ContainerEnded) => Ok(ContainerOutcome::Outdated),
+        Err(ContainerChangeError::Container(container::Error::UnexpectedProcessRoot {
+            ..
+        })) if may_be_starting => Ok(ContainerOutcome::Starting),
         Err(_) if has_changed_again() => Ok(ContainerOutcome::Outdated),
         Err(error) => Err(error),
     }

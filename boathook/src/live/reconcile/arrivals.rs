@@ -9,7 +9,7 @@ use hook::attachment::{AttachmentRecord, AwaitedRequest, ContainerDevice, make_s
 use hook::oci::Bundle;
 use hook::planner;
 
-use crate::live::LiveError;
+use crate::live::ContainerChangeError;
 use crate::live::reconcile::HostSnapshot;
 
 /// The maximum number of devices in an attachment record. If a record has this many devices, no
@@ -40,7 +40,7 @@ pub(crate) fn add_arrived_devices(
     bundle: &Bundle,
     snapshot: &HostSnapshot,
     config: &Config,
-) -> Result<bool, LiveError> {
+) -> Result<bool, ContainerChangeError> {
     let mut is_changed = false;
     for class_name in list_request_classes(record) {
         let mut new_record = record.clone();
@@ -86,7 +86,7 @@ fn separate_reassigned_names(
     let has_moved = |device: &ContainerDevice| {
         device.class == *class_name
             && device.name.is_some()
-            && snapshot.find_present_id(device).as_ref() != Some(&device.device_id)
+            && snapshot.find_host_id(device).as_ref() != Some(&device.device_id)
     };
     if !record.devices.iter().any(has_moved) {
         return false;
@@ -174,8 +174,7 @@ fn add_devices_of_request(
         let is_arrived_device = |recorded_device: &ContainerDevice| {
             recorded_device.class == device.class
                 && (recorded_device.device_id == device.device_id
-                    || snapshot.find_present_id(recorded_device).as_ref()
-                        == Some(&device.device_id))
+                    || snapshot.find_host_id(recorded_device).as_ref() == Some(&device.device_id))
         };
         // If the record has the device under two names, the entry with the device's id has the
         // rules.

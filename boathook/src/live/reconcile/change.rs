@@ -16,8 +16,8 @@ use hook::container::ContainerRoot;
 use hook::sys::deadline::{self, Deadline, Stage};
 use injection_plan::plan::{Action, InjectionPlan, InjectionStep, StepOwner};
 
-use super::predicted_files::predict_files;
-use crate::live::LiveError;
+use super::predicted_files::list_planned_files;
+use crate::live::ContainerChangeError;
 use crate::live::container::{
     LockedContainer, RunningContainer, hidden_program, remove_created_file, run_in_child, try_twice,
 };
@@ -53,7 +53,7 @@ impl LockedContainer {
         &self,
         change: ContainerChange<'_>,
         config: &Config,
-    ) -> Result<Vec<String>, LiveError> {
+    ) -> Result<Vec<String>, ContainerChangeError> {
         let ContainerChange {
             stale_content,
             preserved_rules,
@@ -65,14 +65,18 @@ impl LockedContainer {
         } = change;
         let namespace = &self.container.namespace;
         apply::check_masks(plan, namespace, &self.container.bundle, config)?;
-        let syscall_support = self.container.syscall_support.for_running_container()?;
+        let syscall_support = self
+            .container
+            .syscall_support
+            .prepare_for_running_container()?;
         let label = self.container.bundle.mount_label.as_deref();
         let opened_steps = apply::prepare_and_open_sources(plan, config, syscall_support, label)?;
-        let deadline = Deadline::start(deadline::DEADLINE_SECONDS).map_err(LiveError::Fork)?;
+        let deadline =
+            Deadline::start(deadline::DEADLINE_SECONDS).map_err(ContainerChangeError::Fork)?;
         let mut new_content = AttachmentRecord {
-            files: predict_files(&opened_steps, namespace, &stale_content.files)?,
+            files: list_planned_files(&opened_steps, namespace, &stale_content.files)?,
             devices,
-            ..self.record.without_content()
+            ..self.record.without_attachments()
         };
         deadline.cancel();
         for file in &mut new_content.files {
@@ -92,27 +96,27 @@ impl LockedContainer {
 
         let mut remaining_record = self.record.clone();
         let has_rules = !final_rules.is_empty() || !stale_content.rules.is_empty();
-        let is_program_hidden = has_rules && self.has_hidden_program(config)?;
+        let is_program_hidden = has_rules && self.is_device_program_hidden(config)?;
         // The record must say whether the container was started without an injection, because all
         // its rules are then known. This is determined now, because the kernel may hide the device
         // program later.
         remaining_record.had_no_injection_at_start |= has_rules
             && !remaining_record.has_all_rules
             && (is_program_hidden
-                || hidden_program::requests_nothing_at_start(&self.container.bundle, config));
+                || hidden_program::has_no_start_requests(&self.container.bundle, config));
         remaining_record.remove_revoked_rules(&stale_content.rules);
         remaining_record
             .files
             .retain(|file| !stale_content.files.contains(file));
         let mut final_record = remaining_record.clone();
-        final_record.add_content(
+        final_record.add_attachments(
             new_content.devices.clone(),
             new_content.rules.clone(),
             new_content.files.clone(),
         );
         final_record.add_step_owners(final_steps);
         let mut union_record = final_record.clone();
-        union_record.add_content(
+        union_record.add_attachments(
             Vec::new(),
             stale_content.rules.clone(),
             stale_content.files.clone(),
@@ -131,7 +135,7 @@ impl LockedContainer {
         };
         self.save_if_unchanged(&union_record)?;
         let result = run_in_child(|warnings| {
-            Stage::Rules.begin();
+            Stage::SettingRules.begin();
             if let Some(cgroup) = &cgroup {
                 let stale_rules = to_device_rules(&stale_content.rules);
                 warnings.extend(cgroup.exchange_rules(
@@ -141,14 +145,14 @@ impl LockedContainer {
                     &spec_rules,
                 )?);
             }
-            Stage::Container.begin();
+            Stage::MountingFiles.begin();
             if stale_content.files.is_empty() && opened_steps.is_empty() {
                 return Ok(());
             }
             let root = self.container.enter()?;
             remove_files(stale_content, &root)?;
             apply::remove_outdated_masks(&opened_steps, &root)?;
-            Ok(apply::attach_steps(
+            Ok(apply::apply_steps(
                 opened_steps,
                 &root,
                 syscall_support,
@@ -158,10 +162,10 @@ impl LockedContainer {
         });
         let result = result.and_then(|warnings| {
             if self.record.has_ended() {
-                return Err(LiveError::ContainerEnded);
+                return Err(ContainerChangeError::ContainerEnded);
             }
             self.record_file
-                .save_merged(&union_record, &mut final_record)?;
+                .save_without_detached_devices(&union_record, &mut final_record)?;
             Ok(warnings)
         });
         if result.is_ok() {
@@ -170,8 +174,8 @@ impl LockedContainer {
         if self.record.has_ended() {
             // The container has ended, so its rules and files no longer exist. There is nothing to
             // undo.
-            self.record_file.save(&self.record.without_content())?;
-            return Err(LiveError::ContainerEnded);
+            self.record_file.save(&self.record.without_attachments())?;
+            return Err(ContainerChangeError::ContainerEnded);
         }
         self.roll_back(&new_content, stale_content, remaining_record, &union_record);
         result
@@ -201,27 +205,27 @@ impl LockedContainer {
         let allowed_rules = self
             .record
             .find_allowed_rules(&stale_content.rules, &remaining_record);
-        remaining_record.add_content(Vec::new(), allowed_rules, stale_content.files.clone());
+        remaining_record.add_attachments(Vec::new(), allowed_rules, stale_content.files.clone());
         let is_incomplete = revocation.is_err() || removal.is_err();
         if revocation.is_err() {
-            remaining_record.add_content(
+            remaining_record.add_attachments(
                 new_content.devices.clone(),
                 new_content.rules.clone(),
                 Vec::new(),
             );
         }
         if removal.is_err() {
-            remaining_record.add_content(Vec::new(), Vec::new(), new_content.files.clone());
+            remaining_record.add_attachments(Vec::new(), Vec::new(), new_content.files.clone());
         }
         // `detach` may have revoked rules without the lock while the files were removed. So its
         // changes are merged into the record.
         let save_result = try_twice(|| {
             Ok(self
                 .record_file
-                .save_merged(saved_record, &mut remaining_record)?)
+                .save_without_detached_devices(saved_record, &mut remaining_record)?)
         });
         let errors = [
-            revocation.map(drop).map_err(LiveError::from),
+            revocation.map(drop).map_err(ContainerChangeError::from),
             removal,
             save_result,
         ];
@@ -250,18 +254,18 @@ impl LockedContainer {
         devices: &[ContainerDevice],
         stale_content: &AttachmentRecord,
         config: &Config,
-    ) -> Result<(), LiveError> {
+    ) -> Result<(), ContainerChangeError> {
         let rules = apply::list_planned_rules(plan);
         let may_hide_rules = !rules.is_empty()
-            && (self.has_hidden_program(config)? || self.has_hidden_exceptions()?);
+            && (self.is_device_program_hidden(config)? || self.has_hidden_exceptions()?);
         let denied_rules = self.find_denied_rules(&rules)?;
         let open_file = |path: &Path| match self.container.namespace.open_file(path) {
-            Err(error) if error.is_below_file() => Ok(None),
+            Err(error) if error.has_non_directory_component() => Ok(None),
             result => result.map_err(|error| hook::log::format_error_chain(&error)),
         };
         let is_new_class =
             |owner: &StepOwner| devices.iter().any(|device| owner.is_class(&device.class));
-        let is_step_missing = |step: &InjectionStep| -> Result<bool, LiveError> {
+        let is_step_missing = |step: &InjectionStep| -> Result<bool, ContainerChangeError> {
             Ok(match &step.action {
                 Action::Allow {
                     rule, is_in_spec, ..
@@ -288,7 +292,7 @@ impl LockedContainer {
                     true
                 }
                 action => apply::find_missing_file(action, &open_file)
-                    .map_err(LiveError::Inspection)?
+                    .map_err(ContainerChangeError::Inspection)?
                     .is_some(),
             })
         };
@@ -338,7 +342,10 @@ impl LockedContainer {
     ///
     /// The user of a rootless engine may not be allowed to read the device programs of cgroup v2.
     /// Then the result is empty, because a rootless engine sets no device program.
-    fn find_denied_rules(&self, rules: &[DeviceRule]) -> Result<Vec<DeviceRule>, LiveError> {
+    fn find_denied_rules(
+        &self,
+        rules: &[DeviceRule],
+    ) -> Result<Vec<DeviceRule>, ContainerChangeError> {
         let Some(cgroup) = self.record.find_cgroup()? else {
             return Ok(Vec::new());
         };
@@ -363,7 +370,7 @@ pub(crate) fn is_in_injected_dir(action: &Action) -> bool {
 pub(crate) fn remove_container_files(
     container: &AttachmentRecord,
     removed_content: &AttachmentRecord,
-) -> Result<(), LiveError> {
+) -> Result<(), ContainerChangeError> {
     if removed_content.files.is_empty() {
         return Ok(());
     }
@@ -376,22 +383,25 @@ pub(crate) fn remove_container_files(
 fn remove_files_in_child(
     container: &RunningContainer,
     removed_content: &AttachmentRecord,
-) -> Result<(), LiveError> {
+) -> Result<(), ContainerChangeError> {
     run_in_child(|_| enter_and_remove_files(container, removed_content)).map(drop)
 }
 
 fn enter_and_remove_files(
     container: &RunningContainer,
     removed_content: &AttachmentRecord,
-) -> Result<(), LiveError> {
-    Stage::Container.begin();
+) -> Result<(), ContainerChangeError> {
+    Stage::MountingFiles.begin();
     let root = container.enter()?;
     try_twice(|| remove_files(removed_content, &root))
 }
 
 /// Removes the files of a record from a container's root. The file that was created last is removed
 /// first. Continues after an error, and returns the first error.
-fn remove_files(record: &AttachmentRecord, root: &ContainerRoot) -> Result<(), LiveError> {
+fn remove_files(
+    record: &AttachmentRecord,
+    root: &ContainerRoot,
+) -> Result<(), ContainerChangeError> {
     let mut result = Ok(());
     for file in record.files.iter().rev() {
         result = result.and(remove_created_file(file, root));

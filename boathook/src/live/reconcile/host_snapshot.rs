@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use device_class::config::Config;
 use device_class::device::DeviceNumber;
-use device_class::discover::{self, Device, FoundNode, PathTarget, Presence};
+use device_class::discover::{self, Device, FoundNode, PathLookup, PathTarget};
 use device_class::host::RealHost;
 use device_class::load::{self, ClassSource};
 use device_class::name::{ClassName, DeviceId};
@@ -25,21 +25,21 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct FollowedDevice<'d> {
     pub(crate) device: &'d ContainerDevice,
     /// The device as the host has it now. `None` means that the host does not have it.
-    pub(crate) host_device: Option<PresentDevice>,
+    pub(crate) host_device: Option<HostDevice>,
 }
 
 /// A device of a container, as the host has it now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PresentDevice {
+pub(crate) struct HostDevice {
     /// The id of the device on the host. It can differ from the recorded id if the device was
     /// requested by a name and is now plugged in at another port.
     pub(crate) id: DeviceId,
-    pub(crate) nodes: Vec<PresentNode>,
+    pub(crate) nodes: Vec<HostDeviceNode>,
 }
 
 /// A device node of the host, and the path and the links that it has in containers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PresentNode {
+pub(crate) struct HostDeviceNode {
     /// The path of the node in the container, such as /dev/ttyUSB0.
     path: PathBuf,
     number: DeviceNumber,
@@ -48,7 +48,7 @@ pub(crate) struct PresentNode {
     links: Vec<PathBuf>,
 }
 
-impl fmt::Display for PresentNode {
+impl fmt::Display for HostDeviceNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.path.display(), self.number)?;
         for link in &self.links {
@@ -157,14 +157,14 @@ impl HostSnapshot {
     /// Reports whether the host has a node of the device now.
     pub(crate) fn has_nodes(&self, device: &ContainerDevice) -> bool {
         let class = self.followed_classes.get(&device.class);
-        class.is_some_and(|class| find_present_device(class, device).is_some())
+        class.is_some_and(|class| find_host_device(class, device).is_some())
     }
 
     /// Returns the id that a recorded device has on the host now. Returns `None` if the host does
     /// not have the device.
-    pub(crate) fn find_present_id(&self, device: &ContainerDevice) -> Option<DeviceId> {
+    pub(crate) fn find_host_id(&self, device: &ContainerDevice) -> Option<DeviceId> {
         let class = self.followed_classes.get(&device.class)?;
-        Some(find_present_device(class, device)?.id)
+        Some(find_host_device(class, device)?.id)
     }
 
     /// Reports whether a request that waits for a device selects the device `id` of the host now.
@@ -178,7 +178,7 @@ impl HostSnapshot {
     /// if the device's class does not have `follow = true`, or cannot be used.
     pub(crate) fn list_numbers(&self, device: &ContainerDevice) -> Option<Vec<DeviceNumber>> {
         let class = self.followed_classes.get(&device.class)?;
-        let present_device = find_present_device(class, device);
+        let present_device = find_host_device(class, device);
         let nodes = present_device.into_iter().flat_map(|device| device.nodes);
         Some(nodes.map(|node| node.number).collect())
     }
@@ -197,7 +197,7 @@ impl HostSnapshot {
             let class = self.followed_classes.get(&device.class)?;
             Some(FollowedDevice {
                 device,
-                host_device: find_present_device(class, device),
+                host_device: find_host_device(class, device),
             })
         });
         followed_devices.collect()
@@ -217,10 +217,10 @@ impl HostSnapshot {
 
     /// Returns the device nodes that all devices of a class share, for the classes of the devices
     /// in `record`.
-    pub(crate) fn list_class_nodes(&self, record: &AttachmentRecord) -> Vec<PresentNode> {
+    pub(crate) fn list_class_nodes(&self, record: &AttachmentRecord) -> Vec<HostDeviceNode> {
         let classes = self.list_followed_class_names(record).into_iter();
         let nodes = classes.flat_map(|class| &self.followed_classes[class].found.edits.nodes);
-        nodes.filter_map(to_present_node).collect()
+        nodes.filter_map(to_host_device_node).collect()
     }
 
     /// Reports whether a host path now leads to a node of this device, and does not lead to a node
@@ -248,7 +248,7 @@ impl HostSnapshot {
             return Some(true);
         }
         let class = self.followed_classes.get(&device.class)?;
-        Some(find_present_device(class, device).is_some())
+        Some(find_host_device(class, device).is_some())
     }
 
     /// Reports whether a rule is for a device number that the device had before, but no longer has.
@@ -265,7 +265,7 @@ impl HostSnapshot {
         let own_nodes = own_nodes.into_iter().flat_map(|device| &device.nodes);
         let mut nodes = own_nodes.chain(&class.found.edits.nodes);
         let has_number = |node: &FoundNode| match node.number {
-            Presence::Found(number) => number == rule.rule.number,
+            PathLookup::Found(number) => number == rule.rule.number,
             _ => false,
         };
         // `nodes` does not contain the nodes of capabilities. So a rule with a host node is
@@ -332,17 +332,14 @@ fn find_class_announcements(
     announcements.collect()
 }
 
-fn find_present_device(
-    scanned_class: &ScannedClass,
-    device: &ContainerDevice,
-) -> Option<PresentDevice> {
+fn find_host_device(scanned_class: &ScannedClass, device: &ContainerDevice) -> Option<HostDevice> {
     let host_device = find_device(scanned_class, device)?;
-    let nodes: Vec<PresentNode> = host_device
+    let nodes: Vec<HostDeviceNode> = host_device
         .nodes
         .iter()
-        .filter_map(to_present_node)
+        .filter_map(to_host_device_node)
         .collect();
-    (!nodes.is_empty()).then(|| PresentDevice {
+    (!nodes.is_empty()).then(|| HostDevice {
         id: host_device.id.clone(),
         nodes,
     })
@@ -372,11 +369,11 @@ fn find_device<'c>(
 }
 
 /// Converts a node that a scan found. Returns `None` if the host does not have the node.
-fn to_present_node(node: &FoundNode) -> Option<PresentNode> {
-    let Presence::Found(number) = node.number else {
+fn to_host_device_node(node: &FoundNode) -> Option<HostDeviceNode> {
+    let PathLookup::Found(number) = node.number else {
         return None;
     };
-    Some(PresentNode {
+    Some(HostDeviceNode {
         path: node.container_path.clone(),
         number,
         links: node.links.clone(),

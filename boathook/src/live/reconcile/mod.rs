@@ -11,9 +11,9 @@ mod unfulfilled;
 
 pub(super) use arrivals::copy_with_present_devices;
 pub(super) use change::{ContainerChange, is_in_injected_dir, remove_container_files};
-pub(super) use host_snapshot::{FollowedDevice, HostSnapshot, PresentDevice, PresentNode};
+pub(super) use host_snapshot::{FollowedDevice, HostDevice, HostDeviceNode, HostSnapshot};
 pub(super) use replace_devices::replace_devices;
 pub(super) use stale_rules::{
     RemovedDevices, find_removed_devices, remove_nodes, revoke_stale_rules,
 };
-pub(crate) use unfulfilled::{find_unfulfilled_requests, has_host_devices};
+pub(crate) use unfulfilled::{find_unfulfilled_requests, has_access_to_all_devices};

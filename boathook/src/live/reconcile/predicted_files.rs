@@ -15,7 +15,7 @@ use hook::container::{self, ContainerNamespace, FileKind, read_link_target};
 
 /// Returns the files that the opened steps of a plan will create in a container. The prediction
 /// assumes that the files in `stale_files` are removed before.
-pub(crate) fn predict_files(
+pub(crate) fn list_planned_files(
     opened_steps: &[OpenedStep<'_>],
     namespace: &ContainerNamespace,
     stale_files: &[CreatedFile],
@@ -24,7 +24,7 @@ pub(crate) fn predict_files(
     let open_file = |path: &Path| namespace.open_file(path).ok().flatten();
     let is_directory =
         |path: &Path| open_file(path).is_some_and(|file| file.kind() == FileKind::Directory);
-    let mut prediction = FilePrediction {
+    let mut prediction = PlannedFiles {
         namespace,
         stale_files,
         native_library_dirs: Vec::new(),
@@ -68,7 +68,7 @@ fn is_optional_file(action: &OpenedAction<'_>) -> bool {
 
 /// The files that a plan will create in a container. They include the links and mounts for
 /// libraries in the library directories of the image.
-struct FilePrediction<'a> {
+struct PlannedFiles<'a> {
     namespace: &'a ContainerNamespace,
     /// The files that are removed before the plan's files are created.
     stale_files: &'a [CreatedFile],
@@ -82,7 +82,7 @@ struct FilePrediction<'a> {
     files: Vec<CreatedFile>,
 }
 
-impl FilePrediction<'_> {
+impl PlannedFiles<'_> {
     fn add_step(
         &mut self,
         action: &OpenedAction<'_>,

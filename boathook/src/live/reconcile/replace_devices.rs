@@ -21,7 +21,7 @@ use hook::planner;
 use hook::sys::deadline::{self, Deadline};
 use injection_plan::plan::{Action, InjectionPlan, InjectionStep, SpecDevices, StepOwner};
 
-use crate::live::LiveError;
+use crate::live::ContainerChangeError;
 use crate::live::container::LockedContainer;
 use crate::live::reconcile::arrivals::add_arrived_devices;
 use crate::live::reconcile::{ContainerChange, FollowedDevice, HostSnapshot};
@@ -35,8 +35,9 @@ pub(crate) fn replace_devices(
     snapshot: &HostSnapshot,
     lock_timeout: Duration,
     config: &Config,
-) -> Result<bool, LiveError> {
-    let deadline = Deadline::start(deadline::DEADLINE_SECONDS).map_err(LiveError::Fork)?;
+) -> Result<bool, ContainerChangeError> {
+    let deadline =
+        Deadline::start(deadline::DEADLINE_SECONDS).map_err(ContainerChangeError::Fork)?;
     let mut locked_container = LockedContainer::from_record(record, lock_timeout, config)?;
     let LockedContainer {
         container,
@@ -126,7 +127,7 @@ pub(crate) fn replace_devices(
     let recorded_classes = snapshot
         .list_followed_classes()
         .filter(|class| class_nodes.classes.contains(&class.class.name));
-    planner::complete_device_masks(&mut plan, recorded_classes, &spec_devices, config)?;
+    planner::add_device_masks(&mut plan, recorded_classes, &spec_devices, config)?;
     plan.steps.retain(|step| {
         let is_node = matches!(
             step.action,
@@ -141,7 +142,7 @@ pub(crate) fn replace_devices(
             || class_nodes.includes_mask(step)
     });
 
-    let mut stale_content = locked_container.record.without_content();
+    let mut stale_content = locked_container.record.without_attachments();
     let planned_rules: Vec<_> = list_step_rules(&plan.steps).collect();
     let mut preserved_rules = Vec::new();
     for rule in &locked_container.record.rules {

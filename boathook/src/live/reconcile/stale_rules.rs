@@ -17,7 +17,7 @@ use hook::attachment::{
 use hook::log;
 use injection_plan::plan::StepOwner;
 
-use crate::live::LiveError;
+use crate::live::ContainerChangeError;
 use crate::live::reconcile::{HostSnapshot, remove_container_files};
 
 pub(crate) type RemovedDevices = BTreeSet<DeviceRef>;
@@ -65,9 +65,9 @@ pub(crate) fn revoke_stale_rules(
     snapshot: &HostSnapshot,
     lock_timeout: Duration,
     config: &Config,
-) -> Result<bool, LiveError> {
+) -> Result<bool, ContainerChangeError> {
     let host_root = &config.host_root;
-    let rule_need = RuleNeedCheck {
+    let rule_need = RuleOwnerCheck {
         record,
         removed_devices,
         snapshot,
@@ -116,14 +116,14 @@ pub(crate) fn revoke_stale_rules(
 }
 
 /// The values that decide whether a device or a class of a container still needs a rule.
-struct RuleNeedCheck<'a> {
+struct RuleOwnerCheck<'a> {
     record: &'a AttachmentRecord,
     removed_devices: &'a RemovedDevices,
     snapshot: &'a HostSnapshot,
     host_root: &'a Path,
 }
 
-impl RuleNeedCheck<'_> {
+impl RuleOwnerCheck<'_> {
     fn is_needed_by(&self, owner: &StepOwner, rule: &RecordedRule) -> bool {
         let device = match owner {
             StepOwner::Class(class) => return self.is_needed_by_class(class, rule),
@@ -175,7 +175,7 @@ fn update_host_nodes(
     snapshot: &HostSnapshot,
     lock_timeout: Duration,
     host_root: &Path,
-) -> Result<(), LiveError> {
+) -> Result<(), ContainerChangeError> {
     let has_returned = |rule: &RecordedRule| {
         let devices = record.devices.iter();
         let mut devices = devices.filter(|device| {
@@ -212,7 +212,7 @@ pub(crate) fn remove_nodes(
     record: &AttachmentRecord,
     removed_devices: &RemovedDevices,
     config: &Config,
-) -> Result<(), LiveError> {
+) -> Result<(), ContainerChangeError> {
     if removed_devices.is_empty() {
         return Ok(());
     }
@@ -237,8 +237,8 @@ pub(crate) fn remove_nodes(
     current_record.files = remaining_files;
     let removed_content = AttachmentRecord {
         files: removed_files,
-        ..record.without_content()
+        ..record.without_attachments()
     };
     remove_container_files(record, &removed_content)?;
-    Ok(record_file.save_merged(&original_record, &mut current_record)?)
+    Ok(record_file.save_without_detached_devices(&original_record, &mut current_record)?)
 }

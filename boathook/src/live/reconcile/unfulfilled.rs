@@ -21,7 +21,7 @@ pub(crate) fn find_unfulfilled_requests(
         // `boathook follow` may not be running, so the record may lack a device that has arrived.
         let record = copy_with_present_devices(record, &snapshot);
         let requests = list_requests(&record).into_iter();
-        let has_host_devices = has_host_devices(&record, config);
+        let has_access_to_all_devices = has_access_to_all_devices(&record, config);
         let is_unfulfilled = |request: &AwaitedRequest| {
             let mut devices = record.devices.iter();
             let has_device = devices.any(|device| {
@@ -31,7 +31,7 @@ pub(crate) fn find_unfulfilled_requests(
                     request.has_device(device)
                 };
                 is_requested
-                    && if has_host_devices {
+                    && if has_access_to_all_devices {
                         snapshot.has_device(device) != Some(false)
                     } else {
                         is_usable(device, &record, &snapshot)
@@ -46,8 +46,9 @@ pub(crate) fn find_unfulfilled_requests(
 
 /// Reports whether a container has the host's whole /dev and may access every device. Such a
 /// container can use a device that arrives without the help of `boathook follow`.
-pub(crate) fn has_host_devices(record: &AttachmentRecord, config: &Config) -> bool {
-    Bundle::read(&record.bundle_dir).is_ok_and(|bundle| bundle.has_host_devices(&config.host_root))
+pub(crate) fn has_access_to_all_devices(record: &AttachmentRecord, config: &Config) -> bool {
+    Bundle::read(&record.bundle_dir)
+        .is_ok_and(|bundle| bundle.has_access_to_all_devices(&config.host_root))
 }
 
 /// Returns the requests of a record that wait for a device or have received one. An older version

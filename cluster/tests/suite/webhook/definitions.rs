@@ -49,7 +49,7 @@ fn the_definitions_are_compatible_with_the_published_ones() {
 #[test]
 fn the_example_objects_can_be_mapped() {
     use cluster::webhook::api::{AcceleratorFunction, FpgaRegion};
-    use cluster::webhook::mappings::{Mappings, Object};
+    use cluster::webhook::mappings::{MappingObject, Mappings};
     use cluster::webhook::names::is_id;
 
     let text = fs::read_to_string(repository("deploy/webhook/mappings.yaml")).unwrap();
@@ -61,12 +61,12 @@ fn the_example_objects_can_be_mapped() {
         let said = match object["kind"].as_str().unwrap() {
             "FpgaRegion" => {
                 let region: FpgaRegion = serde_json::from_value(object.clone()).unwrap();
-                Object::Region(region.spec)
+                MappingObject::Region(region.spec)
             }
             _ => {
                 let function: AcceleratorFunction = serde_json::from_value(object.clone()).unwrap();
                 assert!(is_id(&function.spec.afu_id, 40) && is_id(&function.spec.interface_id, 32));
-                Object::Function(function.spec)
+                MappingObject::Function(function.spec)
             }
         };
         assert_eq!(mappings.set("fpga", name, said), None, "{name}");

@@ -31,7 +31,7 @@ fn shell(script: &str, keys: &str) -> HealthCommand {
 }
 
 fn command(device: &Device) -> HealthCommand {
-    HealthCommand::from_reading(&device.readings[0], device)
+    HealthCommand::from_deferred_check(&device.deferred_checks[0], device)
         .expect("a program")
         .unwrap()
 }
@@ -207,5 +207,5 @@ fn a_program_that_is_missing_is_a_warning_and_switched_off_it_is_not_run() {
     let (found, warnings) = settled(&mut HealthPrograms::default(), look, Instant::now());
     assert!(found[0].health.is_healthy());
     assert!(warnings[0].contains("/nowhere/npu-smi"), "{warnings:?}");
-    assert!(devices(1, keys, false)[0].readings.is_empty());
+    assert!(devices(1, keys, false)[0].deferred_checks.is_empty());
 }

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::class::{ClassSpec, Origin, Source, Text};
+use crate::class::{AttributeOrigin, ClassSpec, Source, TextSource};
 use crate::name::AttributeName;
-use crate::strict_toml::BrokenRule;
+use crate::strict_toml::RuleViolation;
 use crate::template::Template;
 
 /// The sysfs files that contain a number which the kernel assigns anew when a device is plugged in
@@ -15,9 +15,9 @@ const NUMBER_FILES: [&str; 2] = ["dev", "devnum"];
 
 /// Refuses `announce` in a class without `follow`. Only devices that `boathook follow` tracks are
 /// announced to containers.
-pub(super) fn check_announcement(spec: &ClassSpec) -> Result<(), BrokenRule> {
+pub(super) fn check_announcement(spec: &ClassSpec) -> Result<(), RuleViolation> {
     if spec.announces_devices && !spec.is_followed {
-        Err(BrokenRule::new(
+        Err(RuleViolation::new(
             "announce",
             "`announce = true` needs `follow = true`: containers are told of devices that they \
              follow",
@@ -29,9 +29,9 @@ pub(super) fn check_announcement(spec: &ClassSpec) -> Result<(), BrokenRule> {
 
 /// Refuses `late` in a class without `follow`. Only `boathook follow` gives a container a device
 /// that is plugged in after the container's start.
-pub(super) fn check_late_devices(spec: &ClassSpec) -> Result<(), BrokenRule> {
+pub(super) fn check_late_devices(spec: &ClassSpec) -> Result<(), RuleViolation> {
     if spec.allows_late_devices && !spec.is_followed {
-        return Err(BrokenRule::new(
+        return Err(RuleViolation::new(
             "late",
             "`late = true` needs `follow = true`: `boathook follow` gives a device that comes later",
         ));
@@ -42,7 +42,7 @@ pub(super) fn check_late_devices(spec: &ClassSpec) -> Result<(), BrokenRule> {
 /// Refuses an id that can change in a class with `follow`: the id must not contain a number from
 /// the paths of the device's nodes that the kernel assigns anew when the device is plugged in
 /// again.
-pub(super) fn check_id(spec: &ClassSpec, source: &Source) -> Result<(), BrokenRule> {
+pub(super) fn check_id(spec: &ClassSpec, source: &Source) -> Result<(), RuleViolation> {
     if !spec.is_followed {
         return Ok(());
     }
@@ -55,7 +55,7 @@ pub(super) fn check_id(spec: &ClassSpec, source: &Source) -> Result<(), BrokenRu
     let mut id_numbers = numbers.list_numbers_in_template(template);
     let id = template.to_string();
     match id_numbers.find(|name| node_numbers.contains(name)) {
-        Some(name) => Err(BrokenRule::new(
+        Some(name) => Err(RuleViolation::new(
             id.as_str(),
             format!(
                 "with `follow = true` the id `{id}` may not have `{name}`, a number that changes \
@@ -77,14 +77,16 @@ impl<'s> AssignedNumbers<'s> {
         let captures = captures.map(|name| (name, BTreeSet::from([name])));
         let mut numbers = AssignedNumbers(captures.collect());
         for attribute in &source.attributes {
-            let Origin::Text { name, text, .. } = &attribute.origin else {
+            let AttributeOrigin::Text { name, text, .. } = &attribute.origin else {
                 continue;
             };
             let numbers_in_value = match text {
-                Text::Value(template) | Text::Formula(template) => {
+                TextSource::Value(template) | TextSource::Formula(template) => {
                     numbers.list_numbers_in_template(template).collect()
                 }
-                Text::File { file, key: None } if is_number_file(file) => BTreeSet::from([name]),
+                TextSource::File { file, key: None } if is_number_file(file) => {
+                    BTreeSet::from([name])
+                }
                 _ => BTreeSet::new(),
             };
             numbers.0.insert(name, numbers_in_value);

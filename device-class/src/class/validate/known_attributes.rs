@@ -10,7 +10,7 @@ use crate::class::{ClassSpec, Directory, Edits, File, Mask, NetDevice, Node, Pat
 use crate::name::AttributeName;
 use crate::pattern::PathPattern;
 use crate::similar::find_most_similar;
-use crate::strict_toml::BrokenRule;
+use crate::strict_toml::RuleViolation;
 use crate::template::Template;
 
 /// The attributes that the templates of one table of a class file may use, because their values are
@@ -24,7 +24,7 @@ pub(super) struct KnownAttributes {
 }
 
 impl KnownAttributes {
-    pub(super) fn add_sources(&mut self, sources: &[AttributeSource]) -> Result<(), BrokenRule> {
+    pub(super) fn add_sources(&mut self, sources: &[AttributeSource]) -> Result<(), RuleViolation> {
         for source in sources {
             for template in source.templates() {
                 self.check_template(template)?;
@@ -35,7 +35,7 @@ impl KnownAttributes {
     }
 
     /// Checks `[prepare]`. Its templates may also use the attribute that `[request.pairs]` sets.
-    pub(super) fn check_preparation(&self, spec: &ClassSpec) -> Result<(), BrokenRule> {
+    pub(super) fn check_preparation(&self, spec: &ClassSpec) -> Result<(), RuleViolation> {
         let mut known_attributes = self.clone();
         if let Some(pairs) = &spec.request.pairs {
             known_attributes.check_template(&pairs.selector)?;
@@ -52,7 +52,7 @@ impl KnownAttributes {
         KnownAttributes::default().check_template(prepare.program.template())
     }
 
-    pub(super) fn check_edits(&self, edits: &Edits) -> Result<(), BrokenRule> {
+    pub(super) fn check_edits(&self, edits: &Edits) -> Result<(), RuleViolation> {
         self.check_nodes(&edits.nodes)?;
         for library in &edits.libraries {
             self.check_template(library.soname.template())?;
@@ -87,14 +87,14 @@ impl KnownAttributes {
             .try_for_each(|version| self.check_template(version))
     }
 
-    pub(super) fn check_conditions(&self, conditions: &[Condition]) -> Result<(), BrokenRule> {
+    pub(super) fn check_conditions(&self, conditions: &[Condition]) -> Result<(), RuleViolation> {
         conditions.iter().try_for_each(|condition| match condition {
             Condition::Value { value, .. } => self.check_template(value),
             Condition::PathExists(_) | Condition::PathAbsent(_) => Ok(()),
         })
     }
 
-    pub(super) fn check_files(&self, files: &[File]) -> Result<(), BrokenRule> {
+    pub(super) fn check_files(&self, files: &[File]) -> Result<(), RuleViolation> {
         files.iter().try_for_each(|file| {
             let paths = [Some(&file.path), file.container_path.as_ref()];
             let paths = paths.into_iter().chain(file.fallbacks.iter().map(Some));
@@ -102,7 +102,7 @@ impl KnownAttributes {
         })
     }
 
-    pub(super) fn check_directories(&self, directories: &[Directory]) -> Result<(), BrokenRule> {
+    pub(super) fn check_directories(&self, directories: &[Directory]) -> Result<(), RuleViolation> {
         directories.iter().try_for_each(|directory| {
             let paths = [Some(&directory.path), directory.container_path.as_ref()];
             self.check_paths(paths, &None)
@@ -114,16 +114,16 @@ impl KnownAttributes {
         path: &PathTemplate,
         path_pattern: &Option<PathPattern>,
         masks: &[&Mask],
-    ) -> Result<(), BrokenRule> {
+    ) -> Result<(), RuleViolation> {
         if !masks.iter().any(|mask| path.is_under(&mask.path)) {
             let path = path.template().to_string();
             let message = format!("`{path}` is not in a directory of `masks`");
-            return Err(BrokenRule::new(path.as_str(), message));
+            return Err(RuleViolation::new(path.as_str(), message));
         }
         self.check_paths([Some(path)], path_pattern)
     }
 
-    pub(super) fn check_nodes(&self, nodes: &[Node]) -> Result<(), BrokenRule> {
+    pub(super) fn check_nodes(&self, nodes: &[Node]) -> Result<(), RuleViolation> {
         nodes.iter().try_for_each(|node| {
             let paths = [Some(&node.path), node.container_path.as_ref()];
             let alternative_paths = node.preferred_paths.iter().chain(&node.links);
@@ -132,7 +132,7 @@ impl KnownAttributes {
             let known_attributes = self.with_captures(node.path_pattern.as_ref());
             if node.has_two_groups() {
                 let message = "a node has `gid`, the number of its group, or `group`, its name";
-                return Err(BrokenRule::new("group", message));
+                return Err(RuleViolation::new("group", message));
             }
             let minor = node
                 .node_creation
@@ -144,14 +144,14 @@ impl KnownAttributes {
                     "a node with `make = {{ minor = \"{minor}\" }}` needs `driver`, its driver's \
                      name in /proc/devices"
                 );
-                return Err(BrokenRule::new(minor.as_str(), message));
+                return Err(RuleViolation::new(minor.as_str(), message));
             }
             let mut templates = node.driver.iter().chain(minor);
             templates.try_for_each(|template| known_attributes.check_template(template))
         })
     }
 
-    pub(super) fn check_net_device(&self, netdev: &NetDevice) -> Result<(), BrokenRule> {
+    pub(super) fn check_net_device(&self, netdev: &NetDevice) -> Result<(), RuleViolation> {
         let known_attributes = self.with_captures(Some(&netdev.path));
         let mut template = netdev.name.iter();
         template.try_for_each(|template| known_attributes.check_template(template))
@@ -174,13 +174,13 @@ impl KnownAttributes {
         &self,
         paths: impl IntoIterator<Item = Option<&'a PathTemplate>>,
         path_pattern: &Option<PathPattern>,
-    ) -> Result<(), BrokenRule> {
+    ) -> Result<(), RuleViolation> {
         let known_attributes = self.with_captures(path_pattern.as_ref());
         let mut paths = paths.into_iter().flatten();
         paths.try_for_each(|path| known_attributes.check_template(path.template()))
     }
 
-    pub(super) fn check_template(&self, template: &Template) -> Result<(), BrokenRule> {
+    pub(super) fn check_template(&self, template: &Template) -> Result<(), RuleViolation> {
         match template
             .attributes()
             .find(|name| !self.names.contains(*name))
@@ -196,7 +196,7 @@ impl KnownAttributes {
         &self,
         name: &AttributeName,
         template: &str,
-    ) -> BrokenRule {
+    ) -> RuleViolation {
         let names: Vec<&str> = self.names.iter().map(AttributeName::as_str).collect();
         let known_names = if names.is_empty() {
             "none".into()
@@ -215,6 +215,6 @@ impl KnownAttributes {
         let question = similar_name.map(|name| format!(", did you mean `{name}`?"));
         let question = question.as_deref().unwrap_or(";");
         let message = format!("`{template}` uses the attribute `{name}`{question} {rule}");
-        BrokenRule::new(template, message)
+        RuleViolation::new(template, message)
     }
 }

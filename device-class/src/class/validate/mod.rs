@@ -20,12 +20,12 @@ use super::{
 use crate::name::{
     AttributeName, CapabilityName, EnvName, ResourceName, excerpt, is_reserved_name,
 };
-use crate::strict_toml::BrokenRule;
+use crate::strict_toml::RuleViolation;
 use crate::template::Template;
 
 /// Checks all rules that concern several values of the class file together. Rules for single values
 /// are checked by their types while the file is parsed.
-pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
+pub(super) fn check(spec: &ClassSpec) -> Result<(), RuleViolation> {
     check_request(spec)?;
     check_resource(&spec.resource)?;
     check_count_resource(spec)?;
@@ -33,7 +33,7 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
     check_late_devices(spec)?;
     if spec.discover.is_empty() {
         let message = "there is no [[discover]] table, so no device can ever be found";
-        return Err(BrokenRule::new(None, message));
+        return Err(RuleViolation::new(None, message));
     }
     parts::check(spec)?;
     let mut host_attributes = KnownAttributes::default();
@@ -71,7 +71,7 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
 /// `[[discover]]` table. One table is enough, because a device that does not have the attribute
 /// does not get the label. A class with `extends` is not checked, because it may be unable to
 /// remove a label of the extended class.
-fn check_labels(spec: &ClassSpec, host_attributes: KnownAttributes) -> Result<(), BrokenRule> {
+fn check_labels(spec: &ClassSpec, host_attributes: KnownAttributes) -> Result<(), RuleViolation> {
     if spec.extends.is_some() {
         return Ok(());
     }
@@ -97,7 +97,7 @@ fn check_labels(spec: &ClassSpec, host_attributes: KnownAttributes) -> Result<()
 
 /// Checks `only` and `except` of config.toml. Refuses an attribute that no device of the class can
 /// have, and a word such as `all` that is not the name of a single device.
-pub(super) fn check_filters(spec: &ClassSpec, settings: &ClassConfig) -> Result<(), BrokenRule> {
+pub(super) fn check_filters(spec: &ClassSpec, settings: &ClassConfig) -> Result<(), RuleViolation> {
     let mut known_attributes = KnownAttributes::default();
     known_attributes.add_sources(&spec.attributes)?;
     let host_attributes = known_attributes.clone();
@@ -118,7 +118,7 @@ pub(super) fn check_filters(spec: &ClassSpec, settings: &ClassConfig) -> Result<
                     "`{name}` in only or except names no device; write the ids of devices, and \
                      `only = []` for none"
                 );
-                return Err(BrokenRule::new(None, message));
+                return Err(RuleViolation::new(None, message));
             }
             DeviceFilter::Name(_) => {}
             DeviceFilter::Attributes(values) => {
@@ -138,7 +138,7 @@ pub(super) fn check_filters(spec: &ClassSpec, settings: &ClassConfig) -> Result<
 
 /// Checks the name of the resource with the kubelet's rules. The attributes in the template get a
 /// sample value, because their real values are known only on a host.
-fn check_resource(resource: &Template) -> Result<(), BrokenRule> {
+fn check_resource(resource: &Template) -> Result<(), RuleViolation> {
     let sample_value = |name: &AttributeName| (name.clone(), "aa".to_owned());
     let sample_values = collect_by_insertion(resource.attributes().map(sample_value));
     match resource.fill(&sample_values) {
@@ -149,8 +149,8 @@ fn check_resource(resource: &Template) -> Result<(), BrokenRule> {
 
 /// Checks the name of a resource with Kubernetes' rules. `name` is `resource` with sample values
 /// for its attributes; they are equal if `resource` is not a template.
-fn check_resource_name(resource: &str, name: String) -> Result<(), BrokenRule> {
-    let refuse = |reason: String| Err(BrokenRule::new(resource, reason));
+fn check_resource_name(resource: &str, name: String) -> Result<(), RuleViolation> {
+    let refuse = |reason: String| Err(RuleViolation::new(resource, reason));
     let text = excerpt(resource);
     let is_template = name != resource;
     let name = match ResourceName::try_from(name) {
@@ -185,14 +185,14 @@ fn check_resource_name(resource: &str, name: String) -> Result<(), BrokenRule> {
 
 /// Checks `count_resource`, the resource that shows the number of devices. It must differ from the
 /// resource under which the class offers the devices.
-fn check_count_resource(spec: &ClassSpec) -> Result<(), BrokenRule> {
+fn check_count_resource(spec: &ClassSpec) -> Result<(), RuleViolation> {
     let sharing = spec.sharing.as_ref();
     let Some(template) = sharing.and_then(|sharing| sharing.count_resource.as_ref()) else {
         return Ok(());
     };
     let name = template.to_string();
     if spec.may_offer(&name) {
-        Err(BrokenRule::new(
+        Err(RuleViolation::new(
             name.as_str(),
             format!("count_resource `{name}` is the name of the devices' resource"),
         ))
@@ -214,7 +214,7 @@ fn is_reserved_variable(variable: &EnvName) -> bool {
     RESERVED_NAMES.contains(&name) || ["LD_", "LC_", "KUBERNETES_"].iter().any(has_prefix)
 }
 
-fn check_request(spec: &ClassSpec) -> Result<(), BrokenRule> {
+fn check_request(spec: &ClassSpec) -> Result<(), RuleViolation> {
     let request = &spec.request;
     let optional_variables = [&request.capabilities_env, &request.file_lists_env];
     let optional_variables = optional_variables.into_iter().flatten();
@@ -224,19 +224,19 @@ fn check_request(spec: &ClassSpec) -> Result<(), BrokenRule> {
             "`{reserved}` is a variable that containers have for another purpose; choose a name \
              such as MYCHIP_VISIBLE_DEVICES"
         );
-        return Err(BrokenRule::new(reserved.as_str(), message));
+        return Err(RuleViolation::new(reserved.as_str(), message));
     }
     let (capabilities, exceptions) = (spec.capabilities(), spec.list_excluding_capabilities());
     let first_capability = capabilities.union(&exceptions).next();
     if let (None, Some(name)) = (&request.capabilities_env, first_capability) {
         let message =
             format!("`{name}` is a capability, but [request] has no capabilities_env to choose it");
-        return Err(BrokenRule::new(name.as_str(), message));
+        return Err(RuleViolation::new(name.as_str(), message));
     }
     let is_unknown = |name: &&CapabilityName| !capabilities.contains(*name);
     if let Some(name) = request.default_capabilities.iter().find(is_unknown) {
         let message = format!("the default capability `{name}` has no [[edits]] of its own");
-        return Err(BrokenRule::new(name.as_str(), message));
+        return Err(RuleViolation::new(name.as_str(), message));
     }
     let has_lists = spec.edits.iter().any(|e| e.file_list_path.is_some());
     let lists_key = match &request.file_lists_env {
@@ -251,7 +251,7 @@ fn check_request(spec: &ClassSpec) -> Result<(), BrokenRule> {
     if unpaired_key.is_some() {
         let message =
             "`files_listed_in` of [[edits]] goes with `lists_env` or `default_lists` of [request]";
-        return Err(BrokenRule::new(unpaired_key, message));
+        return Err(RuleViolation::new(unpaired_key, message));
     }
     let implied_capabilities = request.implied_capabilities.values().flatten();
     let mut names = request
@@ -259,7 +259,7 @@ fn check_request(spec: &ClassSpec) -> Result<(), BrokenRule> {
         .keys()
         .chain(implied_capabilities);
     match names.find(|name| is_unknown(name) && !exceptions.contains(*name)) {
-        Some(name) => Err(BrokenRule::new(
+        Some(name) => Err(RuleViolation::new(
             name.as_str(),
             format!(
                 "`implies` in [request] names `{name}`, which is not a capability of the class"
@@ -271,20 +271,20 @@ fn check_request(spec: &ClassSpec) -> Result<(), BrokenRule> {
 
 /// Refuses `follow` and `[sharing]` in a class with network interfaces (`netdev`). An interface can
 /// be in only one network namespace, and only the hook moves it, when a container starts.
-fn check_net_device(spec: &ClassSpec) -> Result<(), BrokenRule> {
+fn check_net_device(spec: &ClassSpec) -> Result<(), RuleViolation> {
     let conflicting_setting = match (spec.is_followed, &spec.sharing) {
         (true, _) => "`follow = true`: a network interface is moved when a container starts",
         (_, Some(_)) => "[sharing]: a network interface is in one container at a time",
         _ => return Ok(()),
     };
     let message = format!("`netdev` in [device] does not go with {conflicting_setting}");
-    Err(BrokenRule::new("netdev", message))
+    Err(RuleViolation::new("netdev", message))
 }
 
 fn check_unclaimed_hardware(
     unclaimed: &UnclaimedHardware,
     mut known_attributes: KnownAttributes,
-) -> Result<(), BrokenRule> {
+) -> Result<(), RuleViolation> {
     known_attributes
         .names
         .extend(unclaimed.path.captures().cloned());
@@ -296,7 +296,7 @@ fn check_unclaimed_hardware(
 fn find_source_attributes(
     source: &Source,
     mut known_attributes: KnownAttributes,
-) -> Result<KnownAttributes, BrokenRule> {
+) -> Result<KnownAttributes, RuleViolation> {
     match (&source.path, source.virtual_device_count) {
         (Some(path), None) => known_attributes.names.extend(path.captures().cloned()),
         (None, Some(_)) => known_attributes
@@ -304,7 +304,7 @@ fn find_source_attributes(
             .extend(AttributeName::try_from("index".to_owned()).ok()),
         _ => {
             let message = "a [[discover]] table has either `path` or `count`";
-            return Err(BrokenRule::new("[[discover]]", message));
+            return Err(RuleViolation::new("[[discover]]", message));
         }
     }
     known_attributes.add_sources(&source.attributes)?;
@@ -316,18 +316,18 @@ fn check_device(
     spec: &ClassSpec,
     source: &Source,
     known_attributes: &KnownAttributes,
-) -> Result<(), BrokenRule> {
+) -> Result<(), RuleViolation> {
     let device = &spec.device;
     if let Some(numa) = &device.numa {
         let text = numa.to_string();
         if !text.starts_with(['/', '{']) {
             let message = format!("numa `{text}` is not the path of a device's directory in /sys");
-            return Err(BrokenRule::new(text.as_str(), message));
+            return Err(RuleViolation::new(text.as_str(), message));
         }
     }
     if let (Some(index), Some(_)) = (&device.index, &device.order) {
         let message = "[device] has either `index` or `order`, not both";
-        return Err(BrokenRule::new(&*index.to_string(), message));
+        return Err(RuleViolation::new(&*index.to_string(), message));
     }
     check_device_names(device)?;
     let sharing = spec.sharing.as_ref();
@@ -361,7 +361,7 @@ fn check_device(
         if let Some(name) = version_name.filter(|name| !requirements.values.contains_key(name)) {
             let name = name.as_str();
             let message = format!("warn_within_major `{name}` is not a name in `values`");
-            return Err(BrokenRule::new(None, message));
+            return Err(RuleViolation::new(None, message));
         }
     }
     known_attributes.check_nodes(&device.nodes)?;

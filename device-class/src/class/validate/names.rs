@@ -2,11 +2,11 @@
 
 use super::super::DeviceSpec;
 use crate::name::is_reserved_name;
-use crate::strict_toml::BrokenRule;
+use crate::strict_toml::RuleViolation;
 
 /// Checks that `group` in `[device]` can have different values, and that no alias is a reserved
 /// word. An alias without an attribute is valid: it means all devices of the class.
-pub(super) fn check_device_names(device: &DeviceSpec) -> Result<(), BrokenRule> {
+pub(super) fn check_device_names(device: &DeviceSpec) -> Result<(), RuleViolation> {
     // The empty text leaves out the group of the class that is extended.
     if let Some(group) = &device.group
         && !group.is_empty_text()
@@ -19,7 +19,7 @@ pub(super) fn check_device_names(device: &DeviceSpec) -> Result<(), BrokenRule> 
              attribute; the Unix group of a device node is set in the node's entry: \
              nodes = [{{ path = \"...\", group = \"{group}\" }}]"
         );
-        return Err(BrokenRule::new(group, message));
+        return Err(RuleViolation::new(group, message));
     }
     let mut aliases = device.aliases.iter().map(|alias| alias.as_str());
     match aliases.find(|alias| is_reserved_name(alias)) {
@@ -28,7 +28,7 @@ pub(super) fn check_device_names(device: &DeviceSpec) -> Result<(), BrokenRule> 
                 "the alias `{alias}` is a word that a request uses for all devices or for none; \
                  choose another name"
             );
-            Err(BrokenRule::new(alias, message))
+            Err(RuleViolation::new(alias, message))
         }
         None => Ok(()),
     }

@@ -6,12 +6,12 @@ use super::known_attributes::KnownAttributes;
 use crate::class::parts::is_fixed;
 use crate::class::{ClassSpec, Source};
 use crate::name::AttributeName;
-use crate::strict_toml::BrokenRule;
+use crate::strict_toml::RuleViolation;
 
 /// Checks the rules for `[[parts]]` that are not about attributes: the names of profiles and
 /// counters, and keys that exclude each other.
-pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
-    let refuse = |text: &str, reason: &str| Err(BrokenRule::new(text, reason));
+pub(super) fn check(spec: &ClassSpec) -> Result<(), RuleViolation> {
+    let refuse = |text: &str, reason: &str| Err(RuleViolation::new(text, reason));
     // `[counters]` without `[[parts]]` is allowed. A class with `extends` cannot remove the
     // `[counters]` of the extended class.
     if spec.parts.is_empty() {
@@ -41,7 +41,7 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
     }
     let mut device_names = BTreeSet::new();
     for (number, parts) in spec.parts.iter().enumerate() {
-        let to_table_error = |error: BrokenRule| error.in_table("[[parts]]", number);
+        let to_table_error = |error: RuleViolation| error.in_table("[[parts]]", number);
         let profile = parts.profile.to_string();
         // In the name of a device in a ResourceSlice, `.`, `+` and `_` are replaced by `-`, because
         // they are not allowed. So two profiles that differ only in these characters would get the
@@ -71,7 +71,7 @@ pub(super) fn check_source(
     spec: &ClassSpec,
     source: &Source,
     known_attributes: &KnownAttributes,
-) -> Result<(), BrokenRule> {
+) -> Result<(), RuleViolation> {
     if source.part_of.is_some() {
         let mut parts = spec.parts.iter().enumerate();
         return parts.try_for_each(|(number, parts)| {
@@ -105,7 +105,7 @@ pub(super) fn check_source(
                 .placement_templates()
                 .try_for_each(|template| known_attributes.check_template(template))
         };
-        check().map_err(|error: BrokenRule| error.in_table("[[parts]]", number))?;
+        check().map_err(|error: RuleViolation| error.in_table("[[parts]]", number))?;
     }
     Ok(())
 }

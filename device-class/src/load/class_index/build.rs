@@ -5,7 +5,7 @@ use std::path::Path;
 use nix::sys::stat::FileStat;
 
 use super::{ClassEntry, FileState, Header};
-use crate::load::{BaseFile, ClassSource, Content, bases, parse_class_name};
+use crate::load::{BaseFile, ClassContent, ClassSource, bases, parse_class_name};
 
 /// A class file whose content is added to an index.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub fn build_index(files: &[ClassFile]) -> String {
         Ok(ClassSource {
             name: parse_class_name(path)?,
             path: path.to_owned(),
-            content: Content::Text(file.text.clone()),
+            content: ClassContent::Text(file.text.clone()),
             bases: Vec::new(),
             fault: None,
         })

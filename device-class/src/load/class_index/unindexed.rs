@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::ClassIndex;
-use crate::load::{ClassSource, Directory, list_class_file_names};
+use crate::load::{ClassDirectory, ClassSource, list_class_file_names};
 use crate::name::ClassName;
 use crate::strict_toml::FileError;
 
@@ -15,7 +15,7 @@ use crate::strict_toml::FileError;
 /// # Errors
 /// The directory cannot be read.
 pub fn list_unindexed_classes(path: &Path) -> Result<Vec<ClassName>, FileError> {
-    let Some(directory) = Directory::open(path) else {
+    let Some(directory) = ClassDirectory::open(path) else {
         return Ok(Vec::new());
     };
     let opened = directory.open_result.as_ref().ok();

@@ -2,7 +2,7 @@
 //! after published ones.
 
 use device_class::class::PropertyProgram;
-use device_class::discover::{self, DeviceDivision, PossiblePart, Step};
+use device_class::discover::{self, DeviceDivision, PartAction, PossiblePart};
 use device_class::driver_properties::DriverProperties;
 use device_class::host::RecordedHost;
 use device_class::template::Attributes;
@@ -52,9 +52,9 @@ fn named<'d>(one: &'d DeviceDivision, profile: &str, placement: u16) -> &'d Poss
         .unwrap_or_else(|| panic!("{profile} {placement}: {one:?}"))
 }
 
-fn commands(steps: &[Step]) -> Vec<String> {
-    let text = |step: &Step| match step {
-        Step::Run {
+fn commands(steps: &[PartAction]) -> Vec<String> {
+    let text = |step: &PartAction| match step {
+        PartAction::Run {
             command,
             library_path,
         } => {
@@ -63,7 +63,7 @@ fn commands(steps: &[Step]) -> Vec<String> {
                 .map(|path| format!("{} ", path.display()));
             libraries.collect::<String>() + &command.join(" ")
         }
-        Step::Write(file, text) => format!("{} {text}", file.display()),
+        PartAction::Write(file, text) => format!("{} {text}", file.display()),
     };
     steps.iter().map(text).collect()
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use device_class::discover::{FoundNode, Presence};
+use device_class::discover::{FoundNode, PathLookup};
 use device_class::host::{DeviceKind, HostView, MAX_ATTRIBUTE_BYTES};
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +32,7 @@ impl Announcement {
     /// Creates the announcement of a device node from the host's sysfs and udev database. Returns
     /// `None` if sysfs does not contain the device, for example because it was unplugged.
     pub fn from_node(node: &FoundNode, host: &dyn HostView) -> Option<Self> {
-        let Presence::Found(number) = node.number else {
+        let PathLookup::Found(number) = node.number else {
             return None;
         };
         let (directory_name, database_prefix) = match number.kind {

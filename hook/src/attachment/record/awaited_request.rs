@@ -2,7 +2,7 @@
 
 use device_class::name::{ClassName, DeviceId};
 use injection_plan::plan::{DetachedRequest, GrantOrigin, InjectionPlan};
-use injection_plan::request::{AwaitedDevice, Item, Selection, quote};
+use injection_plan::request::{AwaitedDevice, DeviceListItem, Selection, quote};
 use serde::{Deserialize, Serialize};
 
 use crate::attachment::record::{ContainerDevice, device_text};
@@ -39,7 +39,7 @@ pub struct AwaitedRequest {
 
 impl AwaitedRequest {
     /// Returns the requests of an injection plan for devices that the host does not have yet.
-    pub fn list_unfulfilled(plan: &InjectionPlan) -> Vec<Self> {
+    pub fn list_unfulfilled_requests(plan: &InjectionPlan) -> Vec<Self> {
         let grants = plan.grants.iter();
         let requests = grants.flat_map(|grant| {
             grant
@@ -57,7 +57,7 @@ impl AwaitedRequest {
 
     /// Returns the requests of a plan for a device by its name (`NAME?`), if the host already has
     /// the device. They are recorded, because the device may be unplugged and plugged in again.
-    pub fn list_fulfilled(plan: &InjectionPlan) -> Vec<Self> {
+    pub fn list_fulfilled_requests(plan: &InjectionPlan) -> Vec<Self> {
         let grants = plan.grants.iter();
         let requests = grants.flat_map(|grant| {
             let requests = grant.fulfilled_requests.iter();
@@ -156,7 +156,7 @@ impl AwaitedRequest {
 
     /// Reports whether an item of a user's device list selects this request. The item `all` without
     /// quotes selects every request.
-    pub fn matches_item(&self, item: &Item) -> bool {
+    pub fn matches_item(&self, item: &DeviceListItem) -> bool {
         match &self.awaited_device {
             AwaitedDevice::All => !item.is_quoted && item.text == "all",
             AwaitedDevice::Device { name, .. } => {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use device_class::name::{ClassName, DeviceId, DeviceRef};
 use injection_plan::plan::{GrantOrigin, StepOwner};
-use injection_plan::request::{DeviceList, Item, RequestedNodePath, quote};
+use injection_plan::request::{DeviceList, DeviceListItem, RequestedNodePath, quote};
 use serde::{Deserialize, Serialize};
 
 use crate::attachment::record::device_text;
@@ -35,7 +35,7 @@ pub struct ContainerDevice {
         with = "device_text::name",
         skip_serializing_if = "Option::is_none"
     )]
-    pub name: Option<Item>,
+    pub name: Option<DeviceListItem>,
     /// The paths in the container for the device's nodes, as the request chose them. The list is
     /// empty if the nodes have their default paths.
     #[serde(default, rename = "places", skip_serializing_if = "Vec::is_empty")]
@@ -88,7 +88,7 @@ impl ContainerDevice {
 
     /// Reports whether the device was requested by the name `name`, with or without quotes.
     pub fn has_name(&self, name: &str) -> bool {
-        let recorded_name = self.name.as_ref().map(Item::to_name_text);
+        let recorded_name = self.name.as_ref().map(DeviceListItem::to_name_text);
         recorded_name.is_some_and(|name_text| name_text == name || name_text == quote(name))
     }
 
@@ -101,7 +101,7 @@ impl ContainerDevice {
 
     /// Returns the alias or the path by which the device was requested. Returns its id if there is
     /// no such name.
-    pub fn requested_name(&self) -> Item {
+    pub fn requested_name(&self) -> DeviceListItem {
         self.name.clone().unwrap_or_else(|| self.to_quoted_id())
     }
 
@@ -112,13 +112,19 @@ impl ContainerDevice {
         self.build_request(&self.to_quoted_id(), leads_to_device)
     }
 
-    fn build_request(&self, name: &Item, leads_to_device: impl Fn(&Path) -> bool) -> DeviceList {
+    fn build_request(
+        &self,
+        name: &DeviceListItem,
+        leads_to_device: impl Fn(&Path) -> bool,
+    ) -> DeviceList {
         let mut items = Vec::new();
         for node_path in &self.node_paths {
             match node_path {
                 RequestedNodePath::DefaultPath => items.push(name.clone()),
                 RequestedNodePath::Link { link_path, .. } if leads_to_device(link_path) => {
-                    items.push(Item::from_quoted_name(&link_path.to_string_lossy()));
+                    items.push(DeviceListItem::from_quoted_name(
+                        &link_path.to_string_lossy(),
+                    ));
                 }
                 RequestedNodePath::Link { .. } => items.push(name.clone()),
                 RequestedNodePath::ContainerPath {
@@ -131,7 +137,7 @@ impl ContainerDevice {
                     container_path,
                     host_path: Some(host_path),
                 } if leads_to_device(host_path) => {
-                    let item = Item::from_quoted_name(&host_path.to_string_lossy());
+                    let item = DeviceListItem::from_quoted_name(&host_path.to_string_lossy());
                     items.push(item.with_container_path(container_path));
                 }
                 RequestedNodePath::ContainerPath { .. } => {}
@@ -157,8 +163,8 @@ impl ContainerDevice {
 
     /// Returns the id in quotes. Without quotes, an id such as `1` would be an index, which selects
     /// another device after this device is unplugged.
-    fn to_quoted_id(&self) -> Item {
-        Item::from_quoted_name(self.device_id.as_str())
+    fn to_quoted_id(&self) -> DeviceListItem {
+        DeviceListItem::from_quoted_name(self.device_id.as_str())
     }
 
     /// Returns a request to attach this device, so that the planner includes the device in a new

@@ -4,7 +4,7 @@
 
 use device_class::name::{ClassName, DeviceId, DeviceRef, NameError};
 use injection_plan::plan::StepOwner;
-use injection_plan::request::Item;
+use injection_plan::request::DeviceListItem;
 
 /// The character between the class and the id of a device. Neither a class name nor an id can
 /// contain a space.
@@ -18,7 +18,7 @@ fn parse_id(text: &str) -> Result<DeviceId, NameError> {
 
 /// Returns a substitute id for an unplugged device, for the case that another device has its id
 /// now. The substitute is made from the name by which the device was requested.
-pub fn make_substitute_id(name: &Item) -> Option<DeviceId> {
+pub fn make_substitute_id(name: &DeviceListItem) -> Option<DeviceId> {
     parse_id(&name.to_name_text()).ok()
 }
 
@@ -112,16 +112,16 @@ pub(super) mod device_ids {
 
 /// Serializes and deserializes the name by which a device was requested, as an optional string.
 pub(super) mod name {
-    use injection_plan::request::{Item, item_name};
+    use injection_plan::request::{DeviceListItem, item_name};
     use serde::de::{Deserialize, Deserializer};
     use serde::ser::{Serialize, Serializer};
 
     #[derive(serde::Serialize, serde::Deserialize)]
     #[serde(transparent)]
-    struct SerializedName(#[serde(with = "item_name")] Item);
+    struct SerializedName(#[serde(with = "item_name")] DeviceListItem);
 
     pub(crate) fn serialize<S: Serializer>(
-        name: &Option<Item>,
+        name: &Option<DeviceListItem>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         name.clone().map(SerializedName).serialize(serializer)
@@ -129,7 +129,7 @@ pub(super) mod name {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
-    ) -> Result<Option<Item>, D::Error> {
+    ) -> Result<Option<DeviceListItem>, D::Error> {
         let name = Option::<SerializedName>::deserialize(deserializer)?;
         Ok(name.map(|SerializedName(item)| item))
     }

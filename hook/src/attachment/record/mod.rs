@@ -179,7 +179,7 @@ impl AttachmentRecord {
 
     /// Returns a copy of this record without devices, requests, rules and files. The data about the
     /// container and its start remains.
-    pub fn without_content(&self) -> Self {
+    pub fn without_attachments(&self) -> Self {
         AttachmentRecord {
             devices: Vec::new(),
             awaited_requests: Vec::new(),

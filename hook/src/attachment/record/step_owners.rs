@@ -9,7 +9,7 @@ use super::{AttachmentRecord, ContainerDevice, CreatedFile, RecordedRule, list_s
 impl AttachmentRecord {
     /// Adds devices, rules and files to the record. If the record already has a rule or file, only
     /// the new owners (the devices and classes that need it) are added.
-    pub fn add_content(
+    pub fn add_attachments(
         &mut self,
         devices: Vec<ContainerDevice>,
         rules: Vec<RecordedRule>,
@@ -92,7 +92,7 @@ impl AttachmentRecord {
             devices: removed_devices,
             rules,
             files,
-            ..self.without_content()
+            ..self.without_attachments()
         }
     }
 

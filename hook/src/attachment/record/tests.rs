@@ -36,8 +36,8 @@ fn a_rule_that_stays_is_not_taken_with_a_device() {
     };
     for [first, second] in [[vec![], vec!["chip-0"]], [vec!["chip-0"], vec![]]] {
         let mut record = AttachmentRecord::default();
-        record.add_content(vec![device("chip-0")], vec![rule(&first)], Vec::new());
-        record.add_content(Vec::new(), vec![rule(&second)], Vec::new());
+        record.add_attachments(vec![device("chip-0")], vec![rule(&first)], Vec::new());
+        record.add_attachments(Vec::new(), vec![rule(&second)], Vec::new());
         assert_eq!(record.remove_devices(|_| true).rules, []);
         assert_eq!(record.rules, [rule(&[])]);
     }
@@ -62,7 +62,7 @@ fn a_rule_that_another_device_needs_stays_recorded() {
     let allow = |id| allow(id, "c 10:183 rw");
     let mut record = AttachmentRecord::default();
     let first = list_step_rules(&[allow("chip-0")]).collect();
-    record.add_content(vec![device("chip-0"), device("chip-1")], first, Vec::new());
+    record.add_attachments(vec![device("chip-0"), device("chip-1")], first, Vec::new());
     record.add_step_owners(&[allow("chip-0"), allow("chip-1"), allow("chip-2")]);
     let removed_record = record.remove_devices(|device| device.device_id.as_str() == "chip-0");
     assert_eq!(removed_record.rules, []);
@@ -80,7 +80,7 @@ fn a_rule_of_another_access_does_not_replace_a_needed_one() {
         .flat_map(list_step_rules);
     let mut rules: Vec<_> = rules.collect();
     rules[0].owners.clear();
-    record.add_content(vec![device("chip-0"), device("chip-1")], rules, Vec::new());
+    record.add_attachments(vec![device("chip-0"), device("chip-1")], rules, Vec::new());
     record.add_step_owners(&[allow("chip-1", "c 10:183 r")]);
     let removed_record = record.remove_devices(|device| device.device_id.as_str() == "chip-0");
     assert_eq!(removed_record.rules, [], "chip-1 needs it");
@@ -106,7 +106,7 @@ fn devices_are_renamed_all_at_once() {
             record.announcements.insert(chip(id), BTreeSet::new());
         }
         rules.extend(list_step_rules(&steps));
-        record.add_content(["0", "1", "2"].map(device).into(), rules, Vec::new());
+        record.add_attachments(["0", "1", "2"].map(device).into(), rules, Vec::new());
         let map = ids.iter().map(|(old, new)| (chip(old), chip(new).id));
         let renamed_refs = record.rename_devices(&map.collect(), |_, _| true);
         let current_ids: Vec<&str> = record
@@ -135,7 +135,7 @@ fn a_device_that_needs_less_access_keeps_only_that() {
     for missing_steps in [&steps[..], &steps[..1]] {
         let mut record = AttachmentRecord::default();
         let rules = list_step_rules(missing_steps).collect();
-        record.add_content(vec![device("chip-0"), device("chip-1")], rules, Vec::new());
+        record.add_attachments(vec![device("chip-0"), device("chip-1")], rules, Vec::new());
         record.add_step_owners(&steps);
         let removed_record = record.remove_devices(|device| device.device_id.as_str() == "chip-0");
         let list_texts = |record: &AttachmentRecord| -> Vec<String> {

@@ -30,12 +30,12 @@ use manager::{DeviceAllowEntry, DevicePolicy};
 /// The paths of the host's systemd: its D-Bus sockets, and the `/dev` directory in which it looks
 /// up device nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HostSystemd {
+pub(crate) struct SystemdPaths {
     pub sockets: SystemdSockets,
     pub dev_dir: PathBuf,
 }
 
-impl Default for HostSystemd {
+impl Default for SystemdPaths {
     fn default() -> Self {
         Self {
             sockets: SystemdSockets::default(),
@@ -45,13 +45,13 @@ impl Default for HostSystemd {
 }
 
 /// Changes systemd units over one D-Bus connection, which is opened at the first change.
-pub(super) struct Systemd {
-    host: HostSystemd,
+pub(super) struct SystemdClient {
+    host: SystemdPaths,
     connection: Option<Connection>,
 }
 
-impl Systemd {
-    pub(super) fn new(host: HostSystemd) -> Self {
+impl SystemdClient {
+    pub(super) fn new(host: SystemdPaths) -> Self {
         Self {
             host,
             connection: None,

@@ -12,7 +12,7 @@ use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 const MAX_DEVICE_LIST_BYTES: u64 = 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::cgroup) enum DeviceList {
+pub(in crate::cgroup) enum CgroupDeviceList {
     /// The content of the file is `a *:* rwm`. The kernel then allows all devices except those that
     /// were written to `devices.deny`. No file shows these exceptions.
     AllDevices,
@@ -30,7 +30,7 @@ pub(in crate::cgroup) struct ListEntry {
     access: Access,
 }
 
-impl DeviceList {
+impl CgroupDeviceList {
     pub(in crate::cgroup) fn read(dir: &Path) -> Result<Self, CgroupError> {
         let path = dir.join("devices.list");
         let content = locate::read_file(&path, MAX_DEVICE_LIST_BYTES)?;
@@ -153,7 +153,7 @@ mod tests {
             ("c *:183 rw\n", 183, "rw", true),
             ("b 10:183 rwm\n", 183, "r", false),
         ] {
-            let parsed = DeviceList::parse(list).unwrap();
+            let parsed = CgroupDeviceList::parse(list).unwrap();
             assert_eq!(
                 parsed.allows(&crate::cgroup::rule::misc(minor, access)),
                 covered,
@@ -173,7 +173,7 @@ mod tests {
             "c 1:3 r w",
             "c",
         ] {
-            assert_eq!(DeviceList::parse(list), Err(list));
+            assert_eq!(CgroupDeviceList::parse(list), Err(list));
         }
     }
 
@@ -186,7 +186,7 @@ mod tests {
             (RUNC_LIST, "a *:* rwm\n", vec![]),
             ("a *:* rwm\n", "", vec![]),
         ] {
-            let parse = |list| DeviceList::parse(list).unwrap();
+            let parse = |list| CgroupDeviceList::parse(list).unwrap();
             let found = parse(before).find_missing_entries(&parse(now));
             let found: Vec<_> = found.iter().map(ToString::to_string).collect();
             assert_eq!(found, missing_lines, "{before:?} and {now:?}");

@@ -17,7 +17,7 @@ use super::error::CgroupError;
 use super::privilege;
 use super::report::{CgroupReport, RuleChangeOutcome};
 use super::rule::DeviceRule;
-pub(super) use list::DeviceList;
+pub(super) use list::CgroupDeviceList;
 
 /// Allows the devices of `rules`: writes each rule to `devices.allow` that the cgroup's
 /// `devices.list` does not include.
@@ -25,11 +25,11 @@ pub(super) fn allow(
     cgroup: &CgroupDir,
     rules: &[DeviceRule],
 ) -> Result<Vec<CgroupReport>, CgroupError> {
-    let outcome = match DeviceList::read(&cgroup.dir)? {
+    let outcome = match CgroupDeviceList::read(&cgroup.dir)? {
         // A cgroup that allows all devices may still have exceptions, which the kernel does not
         // show. So every rule is written. The write removes an exception for the device, and has no
         // effect if there is none.
-        DeviceList::AllDevices => match write_rules(cgroup, rules)? {
+        CgroupDeviceList::AllDevices => match write_rules(cgroup, rules)? {
             RuleChangeOutcome::NoPermission { .. } | RuleChangeOutcome::Written { .. } => {
                 RuleChangeOutcome::AlreadyAllowed
             }
@@ -54,7 +54,7 @@ pub(super) fn allow(
 /// Reports whether the cgroup with the directory `dir` restricts devices. If so, `devices.list`
 /// names the allowed devices, and the kernel denies all others.
 pub(super) fn restricts_devices(dir: &Path) -> Result<bool, CgroupError> {
-    Ok(DeviceList::read(dir)? != DeviceList::AllDevices)
+    Ok(CgroupDeviceList::read(dir)? != CgroupDeviceList::AllDevices)
 }
 
 /// Writes those entries of `earlier_list` to `devices.allow` that the cgroup no longer allows.
@@ -62,9 +62,9 @@ pub(super) fn restricts_devices(dir: &Path) -> Result<bool, CgroupError> {
 /// number.
 pub(super) fn restore_entries(
     cgroup: &CgroupDir,
-    earlier_list: &DeviceList,
+    earlier_list: &CgroupDeviceList,
 ) -> Result<usize, CgroupError> {
-    let current_list = DeviceList::read(&cgroup.dir)?;
+    let current_list = CgroupDeviceList::read(&cgroup.dir)?;
     let lost_entries = earlier_list.find_missing_entries(&current_list);
     for entry in &lost_entries {
         write_rule(&cgroup.dir, entry).map_err(|source| CgroupError::Write {
@@ -145,7 +145,7 @@ fn explain_refusal(
     );
     if is_refused {
         for ancestor in cgroup.self_and_ancestors().skip(1) {
-            if !DeviceList::read(ancestor.dir)?.allows(rule) {
+            if !CgroupDeviceList::read(ancestor.dir)?.allows(rule) {
                 return Ok(WriteRefusal::Error(CgroupError::AncestorDenies {
                     cgroup: cgroup.dir.clone(),
                     ancestor: ancestor.dir.to_owned(),

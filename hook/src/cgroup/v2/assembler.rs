@@ -36,7 +36,7 @@ pub(super) fn generate_program(spec_rules: &SpecRules) -> Vec<Insn> {
 /// Generates code that admits the requests which `rules` allow. The caller puts the code before a
 /// device program. All other requests run on into this program, which finds the address of the
 /// context in R1 as usual.
-pub(super) fn generate_admission_code(rules: &[DeviceRule]) -> Vec<Insn> {
+pub(super) fn generate_allow_code(rules: &[DeviceRule]) -> Vec<Insn> {
     let mut assembler = Assembler::with_prologue();
     for rule in rules {
         assembler.append_rule(&SpecRule::from(rule));
@@ -46,7 +46,7 @@ pub(super) fn generate_admission_code(rules: &[DeviceRule]) -> Vec<Insn> {
 
 /// Generates code that refuses requests for the devices of `rules`. The caller puts the code before
 /// a device program. All other requests run on into this program.
-pub(super) fn generate_refusal_code(rules: &[DeviceRule]) -> Vec<Insn> {
+pub(super) fn generate_deny_code(rules: &[DeviceRule]) -> Vec<Insn> {
     let mut assembler = Assembler::with_prologue();
     for rule in rules {
         assembler.append_rule(&SpecRule {
@@ -57,8 +57,8 @@ pub(super) fn generate_refusal_code(rules: &[DeviceRule]) -> Vec<Insn> {
     assembler.0
 }
 
-/// A rule that [`decode_rule`] found in code of [`generate_admission_code`] or
-/// [`generate_refusal_code`].
+/// A rule that [`decode_rule`] found in code of [`generate_allow_code`] or
+/// [`generate_deny_code`].
 pub(super) struct DecodedRule {
     pub(super) number: DeviceNumber,
     pub(super) is_allowed: bool,

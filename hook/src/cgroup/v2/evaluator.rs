@@ -26,7 +26,7 @@ enum RegisterValue {
     ContextAddress,
 }
 
-pub(super) fn admits_request(
+pub(super) fn allows_request(
     program: &[Insn],
     request: &AccessRequest,
 ) -> Result<bool, UnsupportedInstruction> {
@@ -77,7 +77,8 @@ pub(super) fn run_program(
                     AluOp::Mov => 0,
                     _ => operand_value(&registers, Operand::Reg(dst))?,
                 };
-                registers[dst.index()] = RegisterValue::Number(calculate(width, op, left, right));
+                registers[dst.index()] =
+                    RegisterValue::Number(evaluate_alu_op(width, op, left, right));
             }
             Instruction::Jump {
                 width,
@@ -132,7 +133,7 @@ fn operand_value(
     }
 }
 
-fn calculate(width: Width, op: AluOp, left: u64, right: u64) -> u64 {
+fn evaluate_alu_op(width: Width, op: AluOp, left: u64, right: u64) -> u64 {
     // The upper half of a register must not affect a 32-bit operation. But a shift to the right
     // would move its bits into the result, so the upper half is replaced here.
     let (left, signed, bits) = match width {

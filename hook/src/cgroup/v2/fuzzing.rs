@@ -4,7 +4,7 @@
 use super::evaluator;
 use super::insn::{AluOp, Condition, Instruction, Operand};
 use super::request::AccessRequest;
-use super::rewrite::{AdmissionChange, evaluate_admission};
+use super::rewrite::{ProgramRewrite, rewrite_program};
 use crate::cgroup::rule::{self, Access, DeviceKind, DeviceRule};
 use crate::sys::bpf::Insn;
 
@@ -34,9 +34,9 @@ pub fn device_program(bytes: &[u8]) {
         }
         result.map(|result| result == 1)
     };
-    match evaluate_admission(&program, &rules) {
-        AdmissionChange::HiddenProgram | AdmissionChange::UnsupportedProgram => {}
-        AdmissionChange::Unneeded => {
+    match rewrite_program(&program, &rules) {
+        ProgramRewrite::HiddenProgram | ProgramRewrite::UnsupportedProgram => {}
+        ProgramRewrite::Unneeded => {
             let covered_requests = rules
                 .iter()
                 .flat_map(|rule| AccessRequest::expand_rule(*rule));
@@ -44,10 +44,10 @@ pub fn device_program(bytes: &[u8]) {
                 assert_eq!(admits(&program, &request), Some(true), "{request:?}");
             }
         }
-        AdmissionChange::Replacement(rewritten_program) => {
+        ProgramRewrite::Replacement(rewritten_program) => {
             assert_eq!(
-                evaluate_admission(&rewritten_program, &rules),
-                AdmissionChange::Unneeded
+                rewrite_program(&rewritten_program, &rules),
+                ProgramRewrite::Unneeded
             );
             for request in generate_requests(&rules) {
                 let original_result = admits(&program, &request);

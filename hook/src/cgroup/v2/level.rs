@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use super::kernel::Kernel;
 use super::load::{LoadError, load_program};
 use super::replace::replace_program;
-use super::rewrite::{self, AdmissionChange, evaluate_admission, is_hidden};
+use super::rewrite::{self, ProgramRewrite, has_hidden_instructions, rewrite_program};
 use super::{RequiredChange, assembler};
 use crate::cgroup::error::CgroupError;
 use crate::cgroup::report::RuleChangeOutcome;
@@ -39,9 +39,9 @@ enum AttemptError {
 impl<K: Kernel> CgroupLevel<'_, K> {
     /// Reports whether a hidden device program is attached to this cgroup. The kernel does not show
     /// the instructions of such a program (`net.core.bpf_jit_harden=2`).
-    pub(super) fn has_hidden_program(&self, kernel: &K) -> Result<bool, Errno> {
+    pub(super) fn is_device_program_hidden(&self, kernel: &K) -> Result<bool, Errno> {
         for id in kernel.query(&self.cgroup, ProgramScope::Attached)?.ids {
-            if is_hidden(&kernel.dump(&kernel.open(id)?)?) {
+            if has_hidden_instructions(&kernel.dump(&kernel.open(id)?)?) {
                 return Ok(true);
             }
         }
@@ -119,24 +119,24 @@ impl<K: Kernel> CgroupLevel<'_, K> {
             } else {
                 None
             };
-            let admission = evaluate_admission(
+            let admission = rewrite_program(
                 code_without_revoked_rules.as_ref().unwrap_or(&code),
                 change.rules,
             );
             let admission = match (admission, code_without_revoked_rules) {
-                (AdmissionChange::Unneeded, Some(code)) => AdmissionChange::Replacement(code),
-                (AdmissionChange::Unneeded, None)
+                (ProgramRewrite::Unneeded, Some(code)) => ProgramRewrite::Replacement(code),
+                (ProgramRewrite::Unneeded, None)
                     if self.belongs_to_container()
                         && !revoked_rules.is_empty()
-                        && is_hidden(&code) =>
+                        && has_hidden_instructions(&code) =>
                 {
-                    AdmissionChange::HiddenProgram
+                    ProgramRewrite::HiddenProgram
                 }
                 (admission, _) => admission,
             };
             let (new_program, outcome) = match admission {
-                AdmissionChange::Unneeded => continue,
-                AdmissionChange::Replacement(code) => match load_program(kernel, &code) {
+                ProgramRewrite::Unneeded => continue,
+                ProgramRewrite::Replacement(code) => match load_program(kernel, &code) {
                     Ok(new_program) => {
                         (new_program, RuleChangeOutcome::Rewritten { program_id: id })
                     }
@@ -149,7 +149,7 @@ impl<K: Kernel> CgroupLevel<'_, K> {
                     // A hidden program is taken for the runtime's program if it is the only one of
                     // the cgroup and uses no map. Then it depends only on config.json, so it can be
                     // generated again.
-                    let is_runtime_program = admission == AdmissionChange::HiddenProgram
+                    let is_runtime_program = admission == ProgramRewrite::HiddenProgram
                         && is_only_program
                         && description.map_count == 0;
                     // If devices are only revoked, a program that is not the runtime's stays as it
@@ -166,7 +166,7 @@ impl<K: Kernel> CgroupLevel<'_, K> {
                     }
                     self.regenerate_program(kernel, id, change)?
                 }
-                AdmissionChange::HiddenProgram | AdmissionChange::UnsupportedProgram => {
+                ProgramRewrite::HiddenProgram | ProgramRewrite::UnsupportedProgram => {
                     let outcome = RuleChangeOutcome::UnreadableProgram { program_id: id };
                     if !outcomes.contains(&outcome) {
                         outcomes.push(outcome);

@@ -32,19 +32,19 @@ pub(super) fn load_program<K: Kernel>(
     // Before Linux 5.11, eBPF programs count as locked memory. If a program exceeds the limit, the
     // kernel refuses to load it with EPERM.
     if errno == Errno::EPERM {
-        raise_locked_memory();
+        raise_memlock_limit();
     }
     let mut log = vec![0; LOG_BUFFER_SIZE];
     kernel.load(program, &mut log).map_err(|errno| LoadError {
         errno,
-        log: excerpt_log_end(&log),
+        log: format_log_tail(&log),
     })
 }
 
 /// Raises RLIMIT_MEMLOCK to infinity, or to the hard limit if this process may not exceed that. A
 /// failure is ignored, because the next attempt to load the program then fails and reports an
 /// error.
-fn raise_locked_memory() {
+fn raise_memlock_limit() {
     let resource = Resource::RLIMIT_MEMLOCK;
     if setrlimit(resource, RLIM_INFINITY, RLIM_INFINITY).is_err()
         && let Ok((_, hard_limit)) = getrlimit(resource)
@@ -55,7 +55,7 @@ fn raise_locked_memory() {
 
 /// Returns the last [`LOG_EXCERPT_SIZE`] bytes of the verifier's log, on one line. The end of the
 /// log says why the verifier refused the program.
-fn excerpt_log_end(log: &[u8]) -> String {
+fn format_log_tail(log: &[u8]) -> String {
     let log_len = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
     let log_end = &log[log_len.saturating_sub(LOG_EXCERPT_SIZE)..log_len];
     String::from_utf8_lossy(log_end)
@@ -72,13 +72,13 @@ mod tests {
     #[test]
     fn keeps_the_end_of_the_log_on_one_line() {
         assert_eq!(
-            excerpt_log_end(b"0: (95) exit\nR0 !read_ok\n\0\0"),
+            format_log_tail(b"0: (95) exit\nR0 !read_ok\n\0\0"),
             "0: (95) exit; R0 !read_ok"
         );
-        assert_eq!(excerpt_log_end(b"\0\0"), "");
-        assert_eq!(excerpt_log_end(&[]), "");
+        assert_eq!(format_log_tail(b"\0\0"), "");
+        assert_eq!(format_log_tail(&[]), "");
         assert_eq!(
-            excerpt_log_end(&[b'x'; LOG_BUFFER_SIZE]).len(),
+            format_log_tail(&[b'x'; LOG_BUFFER_SIZE]).len(),
             LOG_EXCERPT_SIZE
         );
     }

@@ -67,7 +67,7 @@ pub(super) fn change_programs(
         revoked_rules,
         spec_rules,
     };
-    change_programs_on(&RunningKernel, cgroup, change)
+    change_programs_with_kernel(&RunningKernel, cgroup, change)
 }
 
 /// Checks that no device program of an enclosing cgroup denies one of `rules`. If a program does,
@@ -118,15 +118,18 @@ fn ignore_missing_privileges<K: Kernel, T>(
 
 /// Reports whether a hidden device program is attached to the container's own cgroups. The kernel
 /// does not show the instructions of such a program (`net.core.bpf_jit_harden=2`).
-pub(super) fn has_hidden_program(cgroup: &CgroupDir) -> Result<bool, CgroupError> {
-    has_hidden_program_on(&RunningKernel, cgroup)
+pub(super) fn is_device_program_hidden(cgroup: &CgroupDir) -> Result<bool, CgroupError> {
+    has_hidden_program_with_kernel(&RunningKernel, cgroup)
 }
 
-fn has_hidden_program_on<K: Kernel>(kernel: &K, cgroup: &CgroupDir) -> Result<bool, CgroupError> {
+fn has_hidden_program_with_kernel<K: Kernel>(
+    kernel: &K,
+    cgroup: &CgroupDir,
+) -> Result<bool, CgroupError> {
     let mut levels = open_levels(kernel, cgroup)?;
     levels.retain(CgroupLevel::belongs_to_container);
     for level in levels {
-        match level.has_hidden_program(kernel) {
+        match level.is_device_program_hidden(kernel) {
             Ok(false) => {}
             Ok(true) => return Ok(true),
             Err(errno) => drop(ignore_missing_privileges::<K, u32>(
@@ -145,10 +148,10 @@ pub(super) fn find_denied_rules(
     cgroup: &CgroupDir,
     rules: &[DeviceRule],
 ) -> Result<(Vec<DeviceRule>, usize), CgroupError> {
-    find_denied_rules_on(&RunningKernel, cgroup, rules)
+    find_denied_rules_with_kernel(&RunningKernel, cgroup, rules)
 }
 
-fn find_denied_rules_on<K: Kernel>(
+fn find_denied_rules_with_kernel<K: Kernel>(
     kernel: &K,
     cgroup: &CgroupDir,
     rules: &[DeviceRule],
@@ -193,7 +196,7 @@ fn find_denied_rules_on<K: Kernel>(
     Ok((denied_rules, unreadable_program_count))
 }
 
-fn change_programs_on<K: Kernel>(
+fn change_programs_with_kernel<K: Kernel>(
     kernel: &K,
     cgroup: &CgroupDir,
     change: RequiredChange<'_>,

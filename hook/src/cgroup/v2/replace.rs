@@ -26,7 +26,7 @@ pub(super) fn replace_program<K: Kernel>(
         BPF_F_ALLOW_MULTI | BPF_F_REPLACE,
         Some(old_program),
     ) {
-        Err(Errno::EINVAL) => replace_in_two_steps(kernel, cgroup, old_program, new_program),
+        Err(Errno::EINVAL) => attach_then_detach(kernel, cgroup, old_program, new_program),
         result => result,
     }
 }
@@ -34,7 +34,7 @@ pub(super) fn replace_program<K: Kernel>(
 /// Attaches `new_program` and then detaches `old_program`. This is needed before Linux 5.6, which
 /// added BPF_F_REPLACE. Between the two calls, both programs apply. So no device is admitted that
 /// only one of them admits.
-fn replace_in_two_steps<K: Kernel>(
+fn attach_then_detach<K: Kernel>(
     kernel: &K,
     cgroup: &K::Cgroup,
     old_program: &K::Program,

@@ -10,7 +10,7 @@ use crate::sys::bpf::Insn;
 
 /// The change that a device program needs, so that it admits the requested devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum AdmissionChange {
+pub(super) enum ProgramRewrite {
     /// The program already admits the devices.
     Unneeded,
     /// The program must be replaced by a program with these instructions.
@@ -23,16 +23,18 @@ pub(super) enum AdmissionChange {
 
 /// Evaluates a device program, and returns the change that it needs to admit the devices of
 /// `rules`.
-pub(super) fn evaluate_admission(program: &[Insn], rules: &[DeviceRule]) -> AdmissionChange {
+pub(super) fn rewrite_program(program: &[Insn], rules: &[DeviceRule]) -> ProgramRewrite {
     match find_rules_denied_by_program(program, rules) {
-        Err(UnsupportedInstruction) if is_hidden(program) => AdmissionChange::HiddenProgram,
-        Err(UnsupportedInstruction) => AdmissionChange::UnsupportedProgram,
-        Ok(denied_rules) if denied_rules.is_empty() => AdmissionChange::Unneeded,
+        Err(UnsupportedInstruction) if has_hidden_instructions(program) => {
+            ProgramRewrite::HiddenProgram
+        }
+        Err(UnsupportedInstruction) => ProgramRewrite::UnsupportedProgram,
+        Ok(denied_rules) if denied_rules.is_empty() => ProgramRewrite::Unneeded,
         // A program is only rewritten if all its instructions are supported, even those that the
         // evaluation did not reach. Otherwise the kernel might not load the new program, or the
         // program might decide differently.
-        Ok(_) if !is_readable(program) => AdmissionChange::UnsupportedProgram,
-        Ok(denied_rules) => AdmissionChange::Replacement(prepend_admission(&denied_rules, program)),
+        Ok(_) if !has_supported_instructions(program) => ProgramRewrite::UnsupportedProgram,
+        Ok(denied_rules) => ProgramRewrite::Replacement(prepend_allow_code(&denied_rules, program)),
     }
 }
 
@@ -45,7 +47,7 @@ pub(super) fn find_rules_denied_by_program(
     let mut denied_rules = Vec::new();
     for rule in rules {
         for request in AccessRequest::expand_rule(*rule) {
-            if !evaluator::admits_request(program, &request)? {
+            if !evaluator::allows_request(program, &request)? {
                 denied_rules.push(*rule);
                 break;
             }
@@ -63,28 +65,28 @@ pub(super) fn revoke_rules(
     rules: &[DeviceRule],
     spec_rules: &[DeviceRule],
 ) -> Option<Vec<Insn>> {
-    let remaining_code = remove_admission_code(program, rules);
+    let remaining_code = remove_allow_code(program, rules);
     let code = remaining_code.as_deref().unwrap_or(program);
     let mut admitted_rules = spec_rules.to_vec();
-    admitted_rules.retain(|rule| admits_any_access(code, *rule));
-    if admitted_rules.is_empty() || !is_readable(code) {
+    admitted_rules.retain(|rule| allows_any_access(code, *rule));
+    if admitted_rules.is_empty() || !has_supported_instructions(code) {
         return remaining_code;
     }
-    let mut refusal_code = assembler::generate_refusal_code(&admitted_rules);
+    let mut refusal_code = assembler::generate_deny_code(&admitted_rules);
     refusal_code.extend_from_slice(code);
     Some(refusal_code)
 }
 
-fn admits_any_access(program: &[Insn], rule: DeviceRule) -> bool {
+fn allows_any_access(program: &[Insn], rule: DeviceRule) -> bool {
     // A request with no access bits does not count, because the opened file can neither be read nor
     // written.
     AccessRequest::expand_rule(rule)
         .filter(|request| request.access != 0)
-        .any(|request| evaluator::admits_request(program, &request) == Ok(true))
+        .any(|request| evaluator::allows_request(program, &request) == Ok(true))
 }
 
-fn remove_admission_code(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<Insn>> {
-    let prologue = assembler::generate_admission_code(&[]);
+fn remove_allow_code(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<Insn>> {
+    let prologue = assembler::generate_allow_code(&[]);
     let (mut remaining_code, mut code_after_prologues) = (Vec::new(), program);
     let mut has_removed_rule = false;
     // Each earlier change has put a prologue and rules before the program, so there may be several
@@ -123,11 +125,11 @@ fn remove_admission_code(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<I
 
 /// Reports whether the kernel hides the instructions of a program. The kernel returns zeros in
 /// place of hidden instructions. Zeros are not a valid instruction.
-pub(super) fn is_hidden(program: &[Insn]) -> bool {
+pub(super) fn has_hidden_instructions(program: &[Insn]) -> bool {
     program.iter().all(|insn| *insn == [0; 8])
 }
 
-fn is_readable(program: &[Insn]) -> bool {
+fn has_supported_instructions(program: &[Insn]) -> bool {
     program
         .iter()
         .all(|insn| Instruction::decode(*insn).is_some())
@@ -136,8 +138,8 @@ fn is_readable(program: &[Insn]) -> bool {
 /// Returns a program that admits the devices of `rules`, and otherwise decides like `program`. The
 /// instructions of `program` stay the same: their jumps are relative, and R1 still contains the
 /// address of the context.
-fn prepend_admission(rules: &[DeviceRule], program: &[Insn]) -> Vec<Insn> {
-    let mut new_program = assembler::generate_admission_code(rules);
+fn prepend_allow_code(rules: &[DeviceRule], program: &[Insn]) -> Vec<Insn> {
+    let mut new_program = assembler::generate_allow_code(rules);
     new_program.extend_from_slice(program);
     new_program
 }

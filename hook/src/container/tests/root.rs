@@ -11,7 +11,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid, mkfifo};
 use tempfile::TempDir;
 
-use crate::container::{ContainerRoot, DeviceAccess, Error, FileKind, Name, Resolver};
+use crate::container::{ContainerRoot, DeviceAccess, Error, FileKind, FileName, Resolver};
 
 const DIRECTORY: Mode = Mode::from_bits_truncate(0o755);
 const FILE: Mode = Mode::from_bits_truncate(0o644);
@@ -36,13 +36,13 @@ fn in_each_root(test: impl Fn(&ContainerRoot, &Path)) {
     }
 }
 
-fn name(name: &str) -> Name<'_> {
-    Name::new(name).unwrap()
+fn name(name: &str) -> FileName<'_> {
+    FileName::new(name).unwrap()
 }
 
 fn occupied_by(error: Error) -> FileKind {
     match error {
-        Error::Occupied { found_kind, .. } => found_kind,
+        Error::AlreadyExists { found_kind, .. } => found_kind,
         other => panic!("{other}"),
     }
 }

@@ -9,7 +9,7 @@ fn parse(line: &str) -> CommandLine {
 
 fn created(line: &str) -> Option<NewContainer> {
     match parse(line).action {
-        Action::Create(container) => Some(container),
+        RuntimeCommand::Create(container) => Some(container),
         _ => None,
     }
 }
@@ -103,7 +103,7 @@ fn everything_else_makes_no_container() {
         "update --resources f",
         "update -h -r f c1",
     ] {
-        assert_eq!(parse(line).action, Action::Other, "{line}");
+        assert_eq!(parse(line).action, RuntimeCommand::Other, "{line}");
     }
 }
 
@@ -131,7 +131,7 @@ fn the_resources_of_an_update_are_found() {
             4,
         ),
     ] {
-        let wanted = Action::Update(UpdateCommand {
+        let wanted = RuntimeCommand::Update(UpdateCommand {
             global_argument_count: global_arguments,
             id: id.into(),
             resources_path: resources.into(),
@@ -171,7 +171,7 @@ fn an_argument_need_not_be_text() {
         "/b".into(),
         OsStr::from_bytes(b"c\xff").into(),
     ];
-    let Action::Create(found) = CommandLine::parse(&arguments).action else {
+    let RuntimeCommand::Create(found) = CommandLine::parse(&arguments).action else {
         panic!("no container");
     };
     assert_eq!(found.bundle, PathBuf::from("/b"));

@@ -16,7 +16,8 @@ use proptest::sample::select;
 use tempfile::TempDir;
 
 use crate::rooted_path::{
-    Error, FileKind, HANDLE_NOFOLLOW_FLAGS, Handle, LastLink, Name, Resolver, RootDir, Walk,
+    Error, FileKind, FileName, HANDLE_NOFOLLOW_FLAGS, Handle, Resolver, RootDir, TrailingSymlink,
+    Walk,
 };
 
 const BOTH: [Resolver; 2] = [Resolver::Openat2, Resolver::Walk];
@@ -88,7 +89,7 @@ fn look_up(root: &RootDir, path: &str) -> Outcome {
 /// Creates the missing directories of a path, as a caller of the walk would.
 fn create(root: &Path, path: &str, mode: Mode) -> crate::rooted_path::Result<()> {
     let root = RootDir::open(root, Resolver::Walk)?;
-    let end = Walk::new(root.as_fd(), path.as_ref(), LastLink::Follow)?.finish()?;
+    let end = Walk::new(root.as_fd(), path.as_ref(), TrailingSymlink::Follow)?.finish()?;
     let failed = |errno| Error::system("make", path, errno);
     if end.is_dangling {
         return Err(failed(Errno::ENOENT));
@@ -96,7 +97,7 @@ fn create(root: &Path, path: &str, mode: Mode) -> crate::rooted_path::Result<()>
     let names: Vec<_> = end
         .missing_names
         .iter()
-        .map(Name::new)
+        .map(FileName::new)
         .collect::<Result<_, _>>()?;
     let mut here = match end.opened_components.into_iter().next_back() {
         Some(last) => last.handle,

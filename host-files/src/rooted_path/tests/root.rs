@@ -12,7 +12,7 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 use tempfile::TempDir;
 
 use crate::rooted_path::{
-    Error, FileKind, LastLink, Resolver, RootDir, Walk, join_component_names,
+    Error, FileKind, Resolver, RootDir, TrailingSymlink, Walk, join_component_names,
 };
 
 /// The expected result of a look-up.
@@ -294,7 +294,7 @@ fn a_walk_returns_each_file_before_it_opens_one_below_it() {
             end.is_dangling,
         )
     };
-    let (follow, no_follow) = (LastLink::Follow, LastLink::NoFollow);
+    let (follow, no_follow) = (TrailingSymlink::Follow, TrailingSymlink::NoFollow);
     let lib = "/lib /usr /usr/lib";
     let release = format!("{lib} /usr/lib/up /etc /etc/os-release");
     for (path, last, steps, end, missing, is_dangling) in [

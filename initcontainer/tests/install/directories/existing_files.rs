@@ -4,7 +4,7 @@
 use std::fs;
 
 use device_class::config::InstalledDirectories;
-use initcontainer::compatibility::OfferedNames;
+use initcontainer::compatibility::ReplacedToolkits;
 use initcontainer::host::Host;
 use initcontainer::install;
 use initcontainer::{step, uninstall};
@@ -132,7 +132,7 @@ fn a_killed_run_leaves_directories_that_the_next_one_finds() {
             .with_directories(directories.clone());
         let engines = [(Engine::Docker, options(&host))];
         let payload = site.payload(version);
-        let names = OfferedNames::default();
+        let names = ReplacedToolkits::default();
         install::plan(&host, &payload, &engines, &names, false)
             .unwrap()
             .steps

@@ -57,11 +57,11 @@ fn the_files_of_another_user_are_left_alone() {
         "boathook-a.com-x.json",
         "boathook-a.com.pods.boathook.dev-x.json",
     );
-    assert_eq!(update(&["a.com/x"], SpecificationOwner::People), [people]);
+    assert_eq!(update(&["a.com/x"], SpecificationOwner::User), [people]);
     let kinds = ["a.com.pods.boathook.dev/x"];
     assert_eq!(update(&kinds, SpecificationOwner::Plugin), [people, plugin]);
-    assert_eq!(update(&[], SpecificationOwner::People), [plugin]);
-    update(&["a.com/x"], SpecificationOwner::People);
+    assert_eq!(update(&[], SpecificationOwner::User), [plugin]);
+    update(&["a.com/x"], SpecificationOwner::User);
     assert_eq!(update(&[], SpecificationOwner::Plugin), [people]);
 }
 
@@ -73,7 +73,7 @@ fn files_are_written_once_and_removed_when_their_devices_are_gone() {
     let written = update(
         &directory,
         &both,
-        SpecificationOwner::People,
+        SpecificationOwner::User,
         &NONE,
         |_| true,
         plain,
@@ -87,7 +87,7 @@ fn files_are_written_once_and_removed_when_their_devices_are_gone() {
         update(
             &directory,
             &both,
-            SpecificationOwner::People,
+            SpecificationOwner::User,
             &NONE,
             |_| true,
             plain
@@ -103,7 +103,7 @@ fn files_are_written_once_and_removed_when_their_devices_are_gone() {
         update(
             &directory,
             &one,
-            SpecificationOwner::People,
+            SpecificationOwner::User,
             &NONE,
             |_| false,
             plain
@@ -119,7 +119,7 @@ fn files_are_written_once_and_removed_when_their_devices_are_gone() {
     let kept = update(
         &directory,
         &one,
-        SpecificationOwner::People,
+        SpecificationOwner::User,
         &unknown,
         |_| true,
         plain,
@@ -133,7 +133,7 @@ fn files_are_written_once_and_removed_when_their_devices_are_gone() {
         update(
             &directory,
             &one,
-            SpecificationOwner::People,
+            SpecificationOwner::User,
             &NONE,
             |_| true,
             plain
@@ -153,7 +153,7 @@ fn a_foreign_file_of_the_kind_is_kept_and_named() {
     let changes = update(
         directory.path(),
         &generated(&["a.com/x"]),
-        SpecificationOwner::People,
+        SpecificationOwner::User,
         &NONE,
         |_| true,
         plain,
@@ -184,7 +184,7 @@ fn what_is_no_specification_is_left_alone() {
     let changes = update(
         directory.path(),
         &generated(&["a.com/x"]),
-        SpecificationOwner::People,
+        SpecificationOwner::User,
         &NONE,
         |_| true,
         plain,
@@ -203,7 +203,7 @@ fn a_directory_that_cannot_be_written_is_named() {
     let error = update(
         &file,
         &generated(&["a.com/x"]),
-        SpecificationOwner::People,
+        SpecificationOwner::User,
         &NONE,
         |_| true,
         plain,
@@ -217,7 +217,7 @@ fn a_directory_that_cannot_be_written_is_named() {
     let error = update(
         &below,
         &generated(&["a.com/x"]),
-        SpecificationOwner::People,
+        SpecificationOwner::User,
         &NONE,
         |_| true,
         plain,
@@ -230,7 +230,7 @@ fn a_directory_that_cannot_be_written_is_named() {
     let error = update(
         read_only,
         &generated(&["a.com/x"]),
-        SpecificationOwner::People,
+        SpecificationOwner::User,
         &NONE,
         |_| true,
         plain,
@@ -281,7 +281,7 @@ fn a_broken_class_keeps_its_own_file_and_no_other() {
     let updated = update(
         directory.path(),
         &none,
-        SpecificationOwner::People,
+        SpecificationOwner::User,
         &unusable,
         |_| true,
         plain,
@@ -293,7 +293,7 @@ fn a_broken_class_keeps_its_own_file_and_no_other() {
     update(
         directory.path(),
         &none,
-        SpecificationOwner::People,
+        SpecificationOwner::User,
         &NONE,
         |_| true,
         plain,

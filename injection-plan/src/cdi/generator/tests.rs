@@ -3,7 +3,7 @@ use std::path::Path;
 use device_class::host::RecordedHost;
 
 use super::*;
-use crate::cdi::ThinHook;
+use crate::cdi::CdiHookOptions;
 
 fn class(name: &str, resource: &str) -> Result<DeviceClass, FileError> {
     class_with(name, resource, "")
@@ -36,7 +36,7 @@ fn generated_only(
     let generator = Generator {
         selected_classes: only,
         form: SpecificationForm {
-            hook: Some(ThinHook {
+            hook: Some(CdiHookOptions {
                 program_path: Path::new("/boathook"),
                 timeout_seconds: 1,
                 config_path: None,

@@ -79,12 +79,12 @@ fn json(edits: &ContainerEdits) -> serde_json::Value {
 }
 
 fn thin(plan: &InjectionPlan) -> serde_json::Value {
-    let hook = ThinHook {
+    let hook = CdiHookOptions {
         program_path: Path::new("/opt/bin/boathook-hook"),
         timeout_seconds: 30,
         config_path: None,
     };
-    json(&ContainerEdits::new_thin(
+    json(&ContainerEdits::from_plan_with_hook(
         plan,
         Path::new("/"),
         hook,
@@ -94,12 +94,12 @@ fn thin(plan: &InjectionPlan) -> serde_json::Value {
 
 #[test]
 fn the_hook_is_given_the_configuration_that_is_elsewhere() {
-    let hook = ThinHook {
+    let hook = CdiHookOptions {
         program_path: Path::new("/var/lib/boathook/bin/boathook-hook"),
         timeout_seconds: 30,
         config_path: Some(Path::new("/var/lib/etc/boathook/config.toml")),
     };
-    let edits = json(&ContainerEdits::new_thin(
+    let edits = json(&ContainerEdits::from_plan_with_hook(
         &plan(),
         Path::new("/"),
         hook,
@@ -147,7 +147,7 @@ fn the_thin_form_has_the_nodes_with_the_hosts_path_and_the_hook_that_names_the_d
 
 #[test]
 fn the_plain_form_has_all_but_what_needs_a_hook_and_names_that() {
-    let (edits, part_names) = ContainerEdits::new_plain(&plan(), Path::new("/host"));
+    let (edits, part_names) = ContainerEdits::from_plan_without_hook(&plan(), Path::new("/host"));
     let file = ["bind", "ro", "nosuid", "nodev"];
     let wanted = serde_json::json!({
         "env": ["CHIP=0", "LD_LIBRARY_PATH=/usr/lib/boathook/lib"],
@@ -204,7 +204,7 @@ fn a_node_that_the_host_lacks_has_its_number_in_the_plain_form_alone() {
         },
     };
     let plan = plan_of([action]);
-    let (plain, part_names) = ContainerEdits::new_plain(&plan, Path::new("/"));
+    let (plain, part_names) = ContainerEdits::from_plan_without_hook(&plan, Path::new("/"));
     let node = serde_json::json!({
         "path": "/dev/late", "type": "c", "major": 511, "minor": 0,
         "permissions": "rwm", "fileMode": 0o666, "gid": 0,

@@ -17,9 +17,9 @@ fn scan_and_write(files: &mut CdiFiles, class: &DeviceClass) -> bool {
     let host = RecordedHost::default();
     let classes = std::slice::from_ref(class);
     let scan = scan_host(classes, &host, &mut ScanState::new(), Instant::now());
-    let description = files.description();
-    let mut scan = build_resources(scan, &ClaimedDevices::default(), Some(description));
-    let described = std::mem::take(&mut scan.described_devices);
+    let specification_form = files.specification_form();
+    let mut scan = build_resources(scan, &ClaimedDevices::default(), Some(specification_form));
+    let described = std::mem::take(&mut scan.cdi_devices);
     let unusable = UnusableClasses::default();
     files.write(described, &mut scan.resources, &unusable);
     let resource = scan.resources.into_values().next().unwrap();
@@ -31,8 +31,8 @@ fn exhaust_descriptors() -> Vec<File> {
     std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
 }
 
-/// The files of an instance that has ended are taken over once there are descriptors. Until then the
-/// files that this process wrote are still there.
+/// The files of an instance that has ended are taken over once there are descriptors. Until then
+/// the files that this process wrote are still there.
 #[test]
 fn devices_stay_healthy_if_files_are_taken_over_without_a_free_descriptor() {
     let (_, hard_limit) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();

@@ -7,7 +7,7 @@ use device_class::host::RecordedHost;
 use device_class::load::ClassSource;
 
 use crate::catalog::fixture::scan_recorded_host;
-use crate::service::allocate::{answer_call, answer_container};
+use crate::service::allocate::{build_allocate_responses, build_container_response};
 
 /// Reads a shipped class and one of its recorded hosts.
 fn shipped(name: &str, host: &str) -> (DeviceClass, RecordedHost) {
@@ -89,11 +89,11 @@ fn a_gpus_shares_bring_the_variables_of_the_vendors_plugin() {
         found.unwrap()
     };
     let resource = of("aliyun.com/gpu-mem");
-    let gpu = resource.devices()[0].hardware();
+    let gpu = resource.devices()[0].physical_device_id();
     let share = |number| format!("{gpu}::{number}");
     let first: Vec<String> = (0..5).map(share).collect();
     let second: Vec<String> = (5..8).map(share).collect();
-    let answers = answer_call(resource, &[&first, &second]).unwrap();
+    let answers = build_allocate_responses(resource, &[&first, &second]).unwrap();
     for (answer, own) in answers.iter().zip(["5", "3"]) {
         let wanted = [
             ("ALIYUN_COM_GPU_MEM_CONTAINER", own),
@@ -108,9 +108,12 @@ fn a_gpus_shares_bring_the_variables_of_the_vendors_plugin() {
     }
     // The vendor's plugin names one GPU for all containers of a pod, so shares of two GPUs are
     // refused.
-    let mut others = resource.devices().iter().map(|device| device.hardware());
+    let mut others = resource
+        .devices()
+        .iter()
+        .map(|device| device.physical_device_id());
     let other = others.find(|other| *other != gpu).unwrap();
-    let error = answer_container(resource, &[share(0), format!("{other}::0")]).unwrap_err();
+    let error = build_container_response(resource, &[share(0), format!("{other}::0")]).unwrap_err();
     assert_eq!(
         error.message(),
         "aliyun.com/gpu-mem: shares of 2 devices requested for one container, which may have \
@@ -119,9 +122,13 @@ fn a_gpus_shares_bring_the_variables_of_the_vendors_plugin() {
     // The second resource is the number of GPUs, which the vendor's plugin writes to the
     // Kubernetes node.
     let count = of("aliyun.com/gpu-count");
-    let gpus: BTreeSet<_> = resource.devices().iter().map(|d| d.hardware()).collect();
+    let gpus: BTreeSet<_> = resource
+        .devices()
+        .iter()
+        .map(|d| d.physical_device_id())
+        .collect();
     assert_eq!(count.devices().len(), gpus.len());
-    let error = answer_container(count, &[gpu.to_string()]).unwrap_err();
+    let error = build_container_response(count, &[gpu.to_string()]).unwrap_err();
     assert_eq!(
         error.message(),
         "aliyun.com/gpu-count is the number of devices of the class gpu-share and cannot be \
@@ -139,9 +146,9 @@ fn shares_are_separate_devices_and_allocate_returns_their_number() {
     let ids: Vec<&str> = resource.devices().iter().map(|d| d.id.as_str()).collect();
     let wanted = "x-0::0 x-0::1 x-0::2 x-1::0 x-1::1 x-1::2";
     assert_eq!(ids.join(" "), wanted);
-    assert_eq!(resource.devices()[4].hardware().as_str(), "x-1");
+    assert_eq!(resource.devices()[4].physical_device_id().as_str(), "x-1");
     let asked = ["x-0::2".to_owned(), "x-1::0".to_owned()];
-    let answer = answer_container(resource, &asked).unwrap();
+    let answer = build_container_response(resource, &asked).unwrap();
     assert_eq!(answer.envs["X"], "x-0,x-1");
     let annotation = &answer.annotations["devices.boathook.dev/x"];
     assert_eq!(annotation, "x-0::2,x-1::0");

@@ -34,7 +34,7 @@ use super::next_step::{
 };
 use super::pending_handovers::PendingHandoverGuard;
 use super::socket::{PathState, Socket, SocketId};
-use super::{Backoff, Context, RegistrationMethod};
+use super::{Backoff, RegistrationMethod, ServerContext};
 use crate::catalog::ScanPauseGuard;
 use crate::kubelet_dir::{SocketSlot, socket_name};
 use crate::service::{OptionsRefusal, RegistrationStreams, StreamCount};
@@ -52,7 +52,7 @@ const FIRST_RETRY_DELAY: Duration = Duration::from_millis(10);
 pub(super) struct Lifecycle {
     resource: ResourceName,
     options: DevicePluginOptions,
-    context: Context,
+    context: ServerContext,
     slot: SocketSlot,
     socket: Option<Socket>,
     /// The kubelet's socket at which the resource was registered, and the time of the registration.
@@ -89,7 +89,7 @@ pub(super) struct Lifecycle {
 impl Lifecycle {
     pub(super) fn new(
         (resource, options): (ResourceName, DevicePluginOptions),
-        context: Context,
+        context: ServerContext,
         listener_sender: watch::Sender<Option<Arc<UnixListener>>>,
         (stream_count, refusal): (StreamCount, OptionsRefusal),
         socket_notifications: Notifications,

@@ -14,9 +14,9 @@ use device_class::name::excerpt;
 use tonic::Status;
 
 use crate::catalog::Resource;
-use placement::{Bins, CandidateDevice, find_best_fit, pack_units};
+use placement::{CandidateDevice, TopologyDomains, find_best_fit, pack_units};
 use proximity::improve_proximity;
-use spread::{Candidate, SpreadPriority};
+use spread::{CandidateShare, SpreadPriority};
 
 /// Chooses `size` devices out of `available_ids`, including all of `required_ids`. Ignores
 /// available ids that the resource no longer has.
@@ -129,21 +129,22 @@ fn choose_packed(
         }
     }
     let missing_units = size - required_positions.len();
-    let bins = Bins::new(&candidate_devices);
+    let domains = TopologyDomains::new(&candidate_devices);
     let mut taken_units = if resource.properties.requires_one_device && size > 0 {
-        let index = find_best_fit(&candidate_devices, &bins, missing_units).ok_or_else(|| {
-            Status::resource_exhausted(format!(
-                "{}: no single device has {size} free shares, and the class gives a container \
+        let index =
+            find_best_fit(&candidate_devices, &domains, missing_units).ok_or_else(|| {
+                Status::resource_exhausted(format!(
+                    "{}: no single device has {size} free shares, and the class gives a container \
                  shares of one device only",
-                resource.name
-            ))
-        })?;
+                    resource.name
+                ))
+            })?;
         let mut taken_units = vec![0; candidate_devices.len()];
         taken_units[index] = missing_units;
         taken_units
     } else {
-        let mut taken_units = pack_units(&candidate_devices, &bins, missing_units);
-        improve_proximity(&candidate_devices, &bins, &connections, &mut taken_units);
+        let mut taken_units = pack_units(&candidate_devices, &domains, missing_units);
+        improve_proximity(&candidate_devices, &domains, &connections, &mut taken_units);
         taken_units
     };
     let mut chosen_positions = required_positions.clone();
@@ -173,7 +174,7 @@ fn choose_spread(
     let to_candidate = |position: usize| {
         let device = &resource.devices()[position];
         let physical_device_number = resource.physical_device_number(position);
-        Candidate {
+        CandidateShare {
             position,
             physical_device_number,
             numa_node: device.numa_node,
@@ -182,7 +183,8 @@ fn choose_spread(
             used_shares: used_shares[physical_device_number],
         }
     };
-    let candidates: Vec<Candidate<'_>> = free_devices.iter_positions().map(to_candidate).collect();
+    let candidates: Vec<CandidateShare<'_>> =
+        free_devices.iter_positions().map(to_candidate).collect();
     let priority = match resource.properties.placement {
         PlacementPolicy::SpreadShares => SpreadPriority::BalanceUsedShares,
         _ => SpreadPriority::SpreadOverDevices,

@@ -24,13 +24,13 @@ pub(super) struct CandidateDevice<'a> {
 /// units are free. Prefers units near those that the kubelet requires.
 pub(super) fn pack_units(
     devices: &[CandidateDevice<'_>],
-    bins: &Bins,
+    domains: &TopologyDomains,
     unit_count: usize,
 ) -> Vec<usize> {
     let taken_units = vec![0; devices.len()];
     let mut packer = Packer {
         devices,
-        bins,
+        domains,
         taken_units,
     };
     let mut remaining_units = unit_count;
@@ -39,12 +39,12 @@ pub(super) fn pack_units(
         TopologyLevel::Group,
         TopologyLevel::NumaNode,
     ] {
-        let mut is_required_bin = vec![false; devices.len()];
+        let mut is_required_domain = vec![false; devices.len()];
         for (index, device) in devices.iter().enumerate() {
-            is_required_bin[bins.bin_number(index, level)] |= device.has_required_units;
+            is_required_domain[domains.domain_number(index, level)] |= device.has_required_units;
         }
-        let near_indices =
-            (0..devices.len()).filter(|index| is_required_bin[bins.bin_number(*index, level)]);
+        let near_indices = (0..devices.len())
+            .filter(|index| is_required_domain[domains.domain_number(*index, level)]);
         remaining_units -= packer.take_units(&near_indices.collect::<Vec<_>>(), remaining_units);
     }
     packer.take_units(&(0..devices.len()).collect::<Vec<_>>(), remaining_units);
@@ -55,20 +55,20 @@ pub(super) fn pack_units(
 /// required, only that device is considered. Returns `None` if no device fits.
 pub(super) fn find_best_fit(
     devices: &[CandidateDevice<'_>],
-    bins: &Bins,
+    domains: &TopologyDomains,
     unit_count: usize,
 ) -> Option<usize> {
     let taken_units = vec![0; devices.len()];
     let packer = Packer {
         devices,
-        bins,
+        domains,
         taken_units,
     };
     let required_indices: Vec<usize> = (0..devices.len())
         .filter(|index| devices[*index].has_required_units)
         .collect();
     match required_indices.as_slice() {
-        [] => packer.find_device_in_smallest_bin(
+        [] => packer.find_device_in_smallest_domain(
             &(0..devices.len()).collect::<Vec<_>>(),
             unit_count,
             TopologyLevel::Device,
@@ -78,8 +78,8 @@ pub(super) fn find_best_fit(
     }
 }
 
-/// The levels at which devices are grouped into bins, from the smallest bins to the largest. A bin
-/// is one device, one group of devices, or one NUMA node.
+/// The levels at which devices are grouped into domains, from the smallest domains to the largest.
+/// A domain is one device, one group of devices, or one NUMA node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TopologyLevel {
     Device,
@@ -87,17 +87,17 @@ pub(super) enum TopologyLevel {
     NumaNode,
 }
 
-/// For each device, the number of its bin at each [`TopologyLevel`]. The bins of a level are
+/// For each device, the number of its domain at each [`TopologyLevel`]. The domains of a level are
 /// numbered from 0, in the order of NUMA nodes, then groups, then devices. A device without a group
 /// forms a group alone.
 #[derive(Debug)]
-pub(super) struct Bins([Vec<usize>; 3]);
+pub(super) struct TopologyDomains([Vec<usize>; 3]);
 
-impl Bins {
+impl TopologyDomains {
     pub(super) fn new(devices: &[CandidateDevice<'_>]) -> Self {
         let mut sorted_indices: Vec<usize> = (0..devices.len()).collect();
         sorted_indices.sort_by_key(|index| (devices[*index].numa_node, devices[*index].group));
-        let [mut device_bins, mut group_bins, mut node_bins] =
+        let [mut device_domains, mut group_domains, mut node_domains] =
             [(); 3].map(|()| vec![0; devices.len()]);
         let (mut group, mut node) = (0, 0);
         for (number, index) in sorted_indices.iter().enumerate() {
@@ -111,23 +111,23 @@ impl Bins {
                     && device.group == previous_device.group;
                 group += usize::from(!is_same_group);
             }
-            device_bins[*index] = number;
-            group_bins[*index] = group;
-            node_bins[*index] = node;
+            device_domains[*index] = number;
+            group_domains[*index] = group;
+            node_domains[*index] = node;
         }
-        Bins([device_bins, group_bins, node_bins])
+        TopologyDomains([device_domains, group_domains, node_domains])
     }
 
-    /// Returns the number of the bin at `level` that contains the device with the index
+    /// Returns the number of the domain at `level` that contains the device with the index
     /// `device_index`.
-    pub(super) fn bin_number(&self, device_index: usize, level: TopologyLevel) -> usize {
+    pub(super) fn domain_number(&self, device_index: usize, level: TopologyLevel) -> usize {
         self.0[level as usize][device_index]
     }
 }
 
 struct Packer<'a> {
     devices: &'a [CandidateDevice<'a>],
-    bins: &'a Bins,
+    domains: &'a TopologyDomains,
     taken_units: Vec<usize>,
 }
 
@@ -136,16 +136,16 @@ impl Packer<'_> {
         self.devices[index].free_units - self.taken_units[index]
     }
 
-    /// Returns the number of free units in each bin of `level`, such as each NUMA node. Only the
+    /// Returns the number of free units in each domain of `level`, such as each NUMA node. Only the
     /// devices at `device_indices` are counted.
-    fn count_free_units_by_bin(
+    fn count_free_units_by_domain(
         &self,
         device_indices: &[usize],
         level: TopologyLevel,
     ) -> Vec<usize> {
         let mut free_units = vec![0; self.devices.len()];
         for index in device_indices {
-            free_units[self.bins.bin_number(*index, level)] += self.count_free_units(*index);
+            free_units[self.domains.domain_number(*index, level)] += self.count_free_units(*index);
         }
         free_units
     }
@@ -169,60 +169,61 @@ impl Packer<'_> {
     /// from one NUMA node, and otherwise from several nodes.
     fn take_nearest_units(&mut self, device_indices: &[usize], unit_count: usize) {
         if let Some(index) =
-            self.find_device_in_smallest_bin(device_indices, unit_count, TopologyLevel::Device)
+            self.find_device_in_smallest_domain(device_indices, unit_count, TopologyLevel::Device)
         {
             self.taken_units[index] += unit_count;
         } else if let Some(index) =
-            self.find_device_in_smallest_bin(device_indices, unit_count, TopologyLevel::Group)
+            self.find_device_in_smallest_domain(device_indices, unit_count, TopologyLevel::Group)
         {
-            let group_indices = self.filter_by_bin(
+            let group_indices = self.filter_by_domain(
                 device_indices,
-                self.bins.bin_number(index, TopologyLevel::Group),
+                self.domains.domain_number(index, TopologyLevel::Group),
                 TopologyLevel::Group,
             );
-            self.take_largest_bins(&group_indices, unit_count, TopologyLevel::Device);
+            self.take_largest_domains(&group_indices, unit_count, TopologyLevel::Device);
         } else if let Some(node) = self.find_node_with_fewest_groups(device_indices, unit_count) {
-            let node_indices = self.filter_by_bin(device_indices, node, TopologyLevel::NumaNode);
-            self.take_largest_bins(&node_indices, unit_count, TopologyLevel::Group);
+            let node_indices = self.filter_by_domain(device_indices, node, TopologyLevel::NumaNode);
+            self.take_largest_domains(&node_indices, unit_count, TopologyLevel::Group);
         } else {
-            self.take_largest_bins(device_indices, unit_count, TopologyLevel::NumaNode);
+            self.take_largest_domains(device_indices, unit_count, TopologyLevel::NumaNode);
         }
     }
 
-    /// Takes all free units of the largest bin, then of the next one, as long as more units are
-    /// needed than the largest bin has. Takes the last units from the other bins.
-    fn take_largest_bins(
+    /// Takes all free units of the largest domain, then of the next one, as long as more units are
+    /// needed than the largest domain has. Takes the last units from the other domains.
+    fn take_largest_domains(
         &mut self,
         device_indices: &[usize],
         unit_count: usize,
         level: TopologyLevel,
     ) {
-        let bin_sums = self
-            .count_free_units_by_bin(device_indices, level)
+        let domain_sums = self
+            .count_free_units_by_domain(device_indices, level)
             .into_iter()
             .enumerate();
-        let mut units_by_bin: Vec<(usize, usize)> =
-            bin_sums.filter(|(_, bin_units)| *bin_units > 0).collect();
-        units_by_bin.sort_by_key(|(_, bin_units)| Reverse(*bin_units));
+        let mut units_by_domain: Vec<(usize, usize)> = domain_sums
+            .filter(|(_, domain_units)| *domain_units > 0)
+            .collect();
+        units_by_domain.sort_by_key(|(_, domain_units)| Reverse(*domain_units));
         let mut remaining_units = unit_count;
-        let mut is_bin_exhausted = vec![false; self.devices.len()];
-        for (bin, bin_units) in units_by_bin {
-            if bin_units >= remaining_units {
+        let mut is_domain_exhausted = vec![false; self.devices.len()];
+        for (domain, domain_units) in units_by_domain {
+            if domain_units >= remaining_units {
                 break;
             }
-            remaining_units -= bin_units;
-            is_bin_exhausted[bin] = true;
+            remaining_units -= domain_units;
+            is_domain_exhausted[domain] = true;
         }
         let (exhausted_indices, other_indices): (Vec<usize>, Vec<usize>) = device_indices
             .iter()
-            .partition(|index| is_bin_exhausted[self.bins.bin_number(**index, level)]);
+            .partition(|index| is_domain_exhausted[self.domains.domain_number(**index, level)]);
         for index in exhausted_indices {
             self.taken_units[index] = self.devices[index].free_units;
         }
         self.take_units(&other_indices, remaining_units);
     }
 
-    /// Returns the number of the NUMA node from which [`Packer::take_largest_bins`] can take
+    /// Returns the number of the NUMA node from which [`Packer::take_largest_domains`] can take
     /// `unit_count` units out of the fewest groups. Of several such nodes, prefers the node whose
     /// last group keeps the fewest free units, then the node with the fewest free units, then the
     /// first node.
@@ -231,15 +232,15 @@ impl Packer<'_> {
         device_indices: &[usize],
         unit_count: usize,
     ) -> Option<usize> {
-        let free_by_group = self.count_free_units_by_bin(device_indices, TopologyLevel::Group);
+        let free_by_group = self.count_free_units_by_domain(device_indices, TopologyLevel::Group);
         let mut is_counted_group = vec![false; self.devices.len()];
         // The key is the number of a NUMA node. The value is the index of the node's first device,
         // and the number of free units in each group of the node.
         let mut nodes: BTreeMap<usize, (usize, Vec<usize>)> = BTreeMap::new();
         for index in device_indices {
-            let node = self.bins.bin_number(*index, TopologyLevel::NumaNode);
+            let node = self.domains.domain_number(*index, TopologyLevel::NumaNode);
             let (_, sizes) = nodes.entry(node).or_insert((*index, Vec::new()));
-            let group = self.bins.bin_number(*index, TopologyLevel::Group);
+            let group = self.domains.domain_number(*index, TopologyLevel::Group);
             if !std::mem::replace(&mut is_counted_group[group], true) {
                 sizes.push(free_by_group[group]);
             }
@@ -267,40 +268,44 @@ impl Packer<'_> {
         costs.min().map(|(.., node)| node)
     }
 
-    fn filter_by_bin(
+    fn filter_by_domain(
         &self,
         device_indices: &[usize],
-        bin: usize,
+        domain: usize,
         level: TopologyLevel,
     ) -> Vec<usize> {
-        let is_in_bin = |index: &&usize| self.bins.bin_number(**index, level) == bin;
-        device_indices.iter().filter(is_in_bin).copied().collect()
+        let is_in_domain = |index: &&usize| self.domains.domain_number(**index, level) == domain;
+        device_indices
+            .iter()
+            .filter(is_in_domain)
+            .copied()
+            .collect()
     }
 
-    /// Returns a device in the smallest bin that has `unit_count` free units. Of several bins of
-    /// this size, prefers the bin in the smallest group, then the bin in the smallest NUMA node,
-    /// then the first bin.
-    fn find_device_in_smallest_bin(
+    /// Returns a device in the smallest domain that has `unit_count` free units. Of several domains
+    /// of this size, prefers the domain in the smallest group, then the domain in the smallest NUMA
+    /// node, then the first domain.
+    fn find_device_in_smallest_domain(
         &self,
         device_indices: &[usize],
         unit_count: usize,
         level: TopologyLevel,
     ) -> Option<usize> {
-        let free_by_bin = [level, TopologyLevel::Group, TopologyLevel::NumaNode]
-            .map(|level| self.count_free_units_by_bin(device_indices, level));
-        let get_bin_sizes = |index: usize| {
+        let free_by_domain = [level, TopologyLevel::Group, TopologyLevel::NumaNode]
+            .map(|level| self.count_free_units_by_domain(device_indices, level));
+        let get_domain_sizes = |index: usize| {
             [
-                free_by_bin[0][self.bins.bin_number(index, level)],
-                free_by_bin[1][self.bins.bin_number(index, TopologyLevel::Group)],
-                free_by_bin[2][self.bins.bin_number(index, TopologyLevel::NumaNode)],
+                free_by_domain[0][self.domains.domain_number(index, level)],
+                free_by_domain[1][self.domains.domain_number(index, TopologyLevel::Group)],
+                free_by_domain[2][self.domains.domain_number(index, TopologyLevel::NumaNode)],
             ]
         };
         let sufficient_indices = device_indices
             .iter()
-            .filter(|index| get_bin_sizes(**index)[0] >= unit_count);
+            .filter(|index| get_domain_sizes(**index)[0] >= unit_count);
         sufficient_indices
             .copied()
-            .min_by_key(|index| (get_bin_sizes(*index), *index))
+            .min_by_key(|index| (get_domain_sizes(*index), *index))
     }
 }
 
@@ -339,7 +344,7 @@ mod tests {
             (&[], 1, vec![]),
         ] {
             let devices = sizes(free);
-            let found = pack_units(&devices, &Bins::new(&devices), wanted);
+            let found = pack_units(&devices, &TopologyDomains::new(&devices), wanted);
             assert_eq!(found, taken, "{wanted} of {free:?}");
         }
         for (free, wanted, at) in [
@@ -349,7 +354,7 @@ mod tests {
             (&[], 1, None),
         ] {
             let devices = sizes(free);
-            let found = find_best_fit(&devices, &Bins::new(&devices), wanted);
+            let found = find_best_fit(&devices, &TopologyDomains::new(&devices), wanted);
             assert_eq!(found, at, "{wanted} of {free:?}");
         }
     }
@@ -361,11 +366,11 @@ mod tests {
             device(9, 0, "", true),
             device(4, 1, "", false),
         ];
-        let bins = Bins::new(&devices);
-        assert_eq!(find_best_fit(&devices, &bins, 3), Some(1));
-        assert_eq!(find_best_fit(&devices, &bins, 10), None);
-        assert_eq!(pack_units(&devices, &bins, 3), [0, 3, 0]);
-        assert_eq!(pack_units(&devices, &bins, 12), [3, 9, 0]);
+        let domains = TopologyDomains::new(&devices);
+        assert_eq!(find_best_fit(&devices, &domains, 3), Some(1));
+        assert_eq!(find_best_fit(&devices, &domains, 10), None);
+        assert_eq!(pack_units(&devices, &domains, 3), [0, 3, 0]);
+        assert_eq!(pack_units(&devices, &domains, 12), [3, 9, 0]);
     }
 
     /// Up to seven devices with up to three free units.
@@ -381,10 +386,10 @@ mod tests {
         (0..count).map(device).collect()
     }
 
-    /// The number of bins from which units are taken.
+    /// The number of domains from which units are taken.
     fn used(devices: &[CandidateDevice<'_>], taken: &[usize], level: TopologyLevel) -> usize {
         let used = (0..taken.len()).filter(|at| taken[*at] > 0);
-        let bin = |at: usize| {
+        let domain = |at: usize| {
             let CandidateDevice {
                 numa_node, group, ..
             } = devices[at];
@@ -396,21 +401,21 @@ mod tests {
                 }
             }
         };
-        let bins: BTreeSet<_> = used.map(bin).collect();
-        bins.len()
+        let domains: BTreeSet<_> = used.map(domain).collect();
+        domains.len()
     }
 
     /// Against every choice that there is: never more nodes than needed; and
     /// one group, and one device, where one is enough.
     #[test]
-    fn no_choice_has_fewer_nodes_and_one_bin_is_used_where_one_is_enough() {
+    fn no_choice_has_fewer_nodes_and_one_domain_is_used_where_one_is_enough() {
         let mut dice = Dice(6);
         for _ in 0..300 {
             let devices = devices(&mut dice);
             let free: usize = devices.iter().map(|device| device.free_units).sum();
-            let bins = Bins::new(&devices);
+            let domains = TopologyDomains::new(&devices);
             for wanted in 1..=free {
-                let taken = pack_units(&devices, &bins, wanted);
+                let taken = pack_units(&devices, &domains, wanted);
                 assert_eq!(taken.iter().sum::<usize>(), wanted);
                 let mut pairs = taken.iter().zip(&devices);
                 assert!(pairs.all(|(taken, device)| *taken <= device.free_units));

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// An available device or share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Candidate<'a> {
+pub(super) struct CandidateShare<'a> {
     /// The position of the device or share in the list of the resource.
     pub(super) position: usize,
     /// The number of the physical device to which the device or share belongs.
@@ -28,9 +28,9 @@ pub(super) struct Candidate<'a> {
 /// A physical device, with the shares of it that the kubelet offers for the container.
 struct PhysicalDevice<'a> {
     numa_node: Option<u32>,
-    /// The key of the device's bin: its NUMA node and its group. If the device has no group, its
-    /// number makes it a bin alone.
-    bin: (Option<u32>, Option<&'a str>, Option<usize>),
+    /// The key of the device's domain: its NUMA node and its group. If the device has no group, its
+    /// number makes it a domain of its own.
+    domain: (Option<u32>, Option<&'a str>, Option<usize>),
     /// The positions of shares that are not chosen yet, in descending order.
     free_shares: Vec<usize>,
     /// The number of shares of this physical device that were chosen for the container.
@@ -52,7 +52,7 @@ pub(super) enum SpreadPriority {
 /// Chooses `share_count` candidates, and returns their positions in the resource. There must be at
 /// least `share_count` candidates.
 pub(super) fn choose_shares(
-    candidates: &[Candidate<'_>],
+    candidates: &[CandidateShare<'_>],
     share_count: usize,
     priority: SpreadPriority,
 ) -> BTreeSet<usize> {
@@ -62,13 +62,14 @@ pub(super) fn choose_shares(
         .collect();
     let mut devices = group_by_physical_device(candidates);
     let node_numbers = assign_key_numbers(devices.iter().map(|device| device.numa_node));
-    let bin_numbers = assign_key_numbers(devices.iter().map(|device| device.bin));
-    // The number of chosen shares on each NUMA node, and the number in each bin. A bin consists of
-    // the devices of one group on one node.
-    let (mut chosen_by_node, mut chosen_by_bin) = (vec![0; devices.len()], vec![0; devices.len()]);
+    let domain_numbers = assign_key_numbers(devices.iter().map(|device| device.domain));
+    // The number of chosen shares on each NUMA node, and the number in each domain. A domain
+    // consists of the devices of one group on one node.
+    let (mut chosen_by_node, mut chosen_by_domain) =
+        (vec![0; devices.len()], vec![0; devices.len()]);
     for (index, device) in devices.iter().enumerate() {
         chosen_by_node[node_numbers[index]] += device.chosen_shares;
-        chosen_by_bin[bin_numbers[index]] += device.chosen_shares;
+        chosen_by_domain[domain_numbers[index]] += device.chosen_shares;
     }
     let compute_cost = |device: &PhysicalDevice<'_>| {
         let priority_cost = match priority {
@@ -82,44 +83,49 @@ pub(super) fn choose_shares(
             *device.free_shares.last()?,
         ))
     };
-    // For each bin, a queue orders its physical devices by cost. For each node, a queue orders its
-    // bins by the cost of their first physical device. A choice on one node does not change the
-    // order on another node.
-    let mut bin_queues: Vec<BinaryHeap<_>> = vec![BinaryHeap::new(); devices.len()];
-    let mut node_of_bin = vec![0; devices.len()];
+    // For each domain, a queue orders its physical devices by cost. For each node, a queue orders
+    // its domains by the cost of their first physical device. A choice on one node does not change
+    // the order on another node.
+    let mut domain_queues: Vec<BinaryHeap<_>> = vec![BinaryHeap::new(); devices.len()];
+    let mut node_of_domain = vec![0; devices.len()];
     for (index, device) in devices.iter().enumerate() {
-        bin_queues[bin_numbers[index]]
+        domain_queues[domain_numbers[index]]
             .extend(compute_cost(device).map(|cost| Reverse((cost, index))));
-        node_of_bin[bin_numbers[index]] = node_numbers[index];
+        node_of_domain[domain_numbers[index]] = node_numbers[index];
     }
-    let find_first_device = |bin: usize, bin_queues: &[BinaryHeap<_>], chosen_by_bin: &[usize]| {
-        let Reverse(((priority_cost, chosen_shares, used_shares, share), index)) =
-            *bin_queues[bin].peek()?;
-        Some(Reverse((
-            (
-                priority_cost,
-                chosen_shares,
-                chosen_by_bin[bin],
-                used_shares,
-                share,
-            ),
-            index,
-        )))
-    };
+    let find_first_device =
+        |domain: usize, domain_queues: &[BinaryHeap<_>], chosen_by_domain: &[usize]| {
+            let Reverse(((priority_cost, chosen_shares, used_shares, share), index)) =
+                *domain_queues[domain].peek()?;
+            Some(Reverse((
+                (
+                    priority_cost,
+                    chosen_shares,
+                    chosen_by_domain[domain],
+                    used_shares,
+                    share,
+                ),
+                index,
+            )))
+        };
     let mut node_queues: Vec<BinaryHeap<_>> = vec![BinaryHeap::new(); devices.len()];
-    for bin in 0..devices.len() {
-        node_queues[node_of_bin[bin]].extend(find_first_device(bin, &bin_queues, &chosen_by_bin));
+    for domain in 0..devices.len() {
+        node_queues[node_of_domain[domain]].extend(find_first_device(
+            domain,
+            &domain_queues,
+            &chosen_by_domain,
+        ));
     }
     node_queues.retain(|queue| !queue.is_empty());
     while chosen_positions.len() < share_count {
         let first_devices = node_queues.iter_mut().filter_map(|queue| {
-            let Reverse(((priority_cost, chosen_shares, bin, used_shares, share), index)) =
+            let Reverse(((priority_cost, chosen_shares, domain, used_shares, share), index)) =
                 *queue.peek()?;
             let cost = (
                 priority_cost,
                 chosen_shares,
                 chosen_by_node[node_numbers[index]],
-                bin,
+                domain,
                 used_shares,
                 share,
             );
@@ -128,20 +134,20 @@ pub(super) fn choose_shares(
         let Some((_, index, queue)) = first_devices.min_by_key(|(cost, ..)| *cost) else {
             break;
         };
-        let (bin, device) = (bin_numbers[index], &mut devices[index]);
+        let (domain, device) = (domain_numbers[index], &mut devices[index]);
         chosen_positions.extend(device.free_shares.pop());
         device.chosen_shares += 1;
         chosen_by_node[node_numbers[index]] += 1;
-        chosen_by_bin[bin] += 1;
-        bin_queues[bin].pop();
-        bin_queues[bin].extend(compute_cost(device).map(|cost| Reverse((cost, index))));
+        chosen_by_domain[domain] += 1;
+        domain_queues[domain].pop();
+        domain_queues[domain].extend(compute_cost(device).map(|cost| Reverse((cost, index))));
         queue.pop();
-        queue.extend(find_first_device(bin, &bin_queues, &chosen_by_bin));
+        queue.extend(find_first_device(domain, &domain_queues, &chosen_by_domain));
     }
     chosen_positions
 }
 
-fn group_by_physical_device<'a>(candidates: &[Candidate<'a>]) -> Vec<PhysicalDevice<'a>> {
+fn group_by_physical_device<'a>(candidates: &[CandidateShare<'a>]) -> Vec<PhysicalDevice<'a>> {
     let mut devices: BTreeMap<usize, PhysicalDevice<'a>> = BTreeMap::new();
     for candidate in candidates.iter().rev() {
         let own_group = candidate
@@ -150,7 +156,7 @@ fn group_by_physical_device<'a>(candidates: &[Candidate<'a>]) -> Vec<PhysicalDev
             .then_some(candidate.physical_device_number);
         let new_device = || PhysicalDevice {
             numa_node: candidate.numa_node,
-            bin: (candidate.numa_node, candidate.group, own_group),
+            domain: (candidate.numa_node, candidate.group, own_group),
             free_shares: Vec::new(),
             chosen_shares: 0,
             used_shares: candidate.used_shares,
@@ -186,7 +192,7 @@ mod tests {
     const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
     /// Up to eight candidates: hardware with shares, on nodes, in groups.
-    fn candidates(dice: &mut Dice) -> Vec<Candidate<'static>> {
+    fn candidates(dice: &mut Dice) -> Vec<CandidateShare<'static>> {
         let pieces = 1 + dice.below(8);
         let (nodes, groups) = (1 + dice.below(3), 1 + dice.below(4));
         let most = 1 + dice.below(2);
@@ -197,7 +203,7 @@ mod tests {
             let used = dice.below(3);
             for _ in 0..=dice.below(most) {
                 let (position, must) = (candidates.len(), dice.below(6) == 0);
-                candidates.push(Candidate {
+                candidates.push(CandidateShare {
                     position,
                     physical_device_number: hardware,
                     numa_node: numa,
@@ -218,7 +224,7 @@ mod tests {
     }
 
     /// A device without a group is a group by itself.
-    fn bin<'a>(candidate: &Candidate<'a>) -> (Option<u32>, Option<&'a str>, Option<usize>) {
+    fn domain<'a>(candidate: &CandidateShare<'a>) -> (Option<u32>, Option<&'a str>, Option<usize>) {
         let own_group = candidate
             .group
             .is_none()
@@ -227,7 +233,7 @@ mod tests {
     }
 
     /// The cost to minimise, compared from the first number.
-    fn cost(chosen: &[&Candidate<'_>]) -> Vec<usize> {
+    fn cost(chosen: &[&CandidateShare<'_>]) -> Vec<usize> {
         vec![
             squares(
                 chosen
@@ -235,7 +241,7 @@ mod tests {
                     .map(|candidate| candidate.physical_device_number),
             ),
             squares(chosen.iter().map(|candidate| candidate.numa_node)),
-            squares(chosen.iter().map(|candidate| bin(candidate))),
+            squares(chosen.iter().map(|candidate| domain(candidate))),
             chosen.iter().map(|candidate| candidate.used_shares).sum(),
         ]
     }
@@ -248,13 +254,13 @@ mod tests {
             let all = candidates(&mut dice);
             let must = all.iter().filter(|candidate| candidate.is_required).count();
             for share_count in must..=all.len() {
-                let subset = |set: u32| -> Vec<&Candidate<'_>> {
-                    let inside = |c: &&Candidate<'_>| set >> c.position & 1 == 1;
+                let subset = |set: u32| -> Vec<&CandidateShare<'_>> {
+                    let inside = |c: &&CandidateShare<'_>| set >> c.position & 1 == 1;
                     all.iter().filter(inside).collect()
                 };
                 let sets =
                     (0u32..1 << all.len()).filter(|set| set.count_ones() as usize == share_count);
-                let with_must = |chosen: &Vec<&Candidate<'_>>| {
+                let with_must = |chosen: &Vec<&CandidateShare<'_>>| {
                     chosen
                         .iter()
                         .filter(|candidate| candidate.is_required)

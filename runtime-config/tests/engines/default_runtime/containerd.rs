@@ -1,7 +1,7 @@
 //! Plans that replace containerd's default handler, with containerd's own files and with the files
 //! of distributions.
 
-use runtime_config::{Engine, Options};
+use runtime_config::{Engine, InstallOptions};
 
 use super::{HostFiles, check, host, refusal};
 use crate::options;
@@ -178,7 +178,7 @@ fn with_a_base_spec_the_handler_calls_the_same_program() {
             tables("io.containerd.grpc.v1.cri", &handler)
         );
         let (_dir, host) = host(&[(MAIN, &text)]);
-        let options = Options {
+        let options = InstallOptions {
             set_default: true,
             base_spec: Some("{\"ociVersion\": \"1.2.0\"}".into()),
             ..options()

@@ -11,7 +11,7 @@ use harness::demo_host::DemoHost;
 use harness::probe::{Questions, Report};
 use harness::rootfs::Rootfs;
 use harness::systemd_host::{Containerd, Distribution, Driver, SystemdHost};
-use runtime_config::{Engine, HostRoot, Options};
+use runtime_config::{Engine, HostRoot, InstallOptions};
 
 use super::super::device_source::SystemdIs::{Hidden, Reached};
 use super::super::device_source::{DEVICE, DeviceSource, Giver};
@@ -121,7 +121,7 @@ fn configure(
 
     let settings = Containerd::settings(host, driver)?;
     fs::write(etc.join("containerd/config.toml"), settings)?;
-    let options = Options {
+    let options = InstallOptions {
         hook_path: device_source.hook_program(demo)?,
         runtime_path: SystemdHost::program("boathook-runtime"),
         set_default: false,

@@ -54,7 +54,7 @@ pub(super) fn compare_with_golden_file(
     let current_text = describe_class(class, host, golden_text.as_deref().unwrap_or_default());
     if golden_text.as_ref() == Some(&current_text) {
         let text = format!("the class finds what {} says", golden_path.display());
-        return Ok(GoldenComparison::without_differing_lines(
+        return Ok(GoldenComparison::new_without_differences(
             Severity::Ok,
             text,
         ));
@@ -65,14 +65,14 @@ pub(super) fn compare_with_golden_file(
             CommandError::File { path, error }
         })?;
         let text = format!("{} is written; read what changed", golden_path.display());
-        return Ok(GoldenComparison::without_differing_lines(
+        return Ok(GoldenComparison::new_without_differences(
             Severity::Note,
             text,
         ));
     }
     let Some(golden_text) = golden_text else {
         let text = format!("{} does not exist", golden_path.display());
-        let mut comparison = GoldenComparison::without_differing_lines(Severity::Error, text);
+        let mut comparison = GoldenComparison::new_without_differences(Severity::Error, text);
         comparison.finding = comparison
             .finding
             .with_fix("write it with --update, and read it");
@@ -92,7 +92,7 @@ pub(super) fn compare_with_golden_file(
 }
 
 impl GoldenComparison {
-    fn without_differing_lines(severity: Severity, text: String) -> Self {
+    fn new_without_differences(severity: Severity, text: String) -> Self {
         GoldenComparison {
             finding: Finding::new(severity, "golden", text),
             differing_lines: Vec::new(),

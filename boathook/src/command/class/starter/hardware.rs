@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use device_class::device::{DeviceKind, DeviceNumber};
-use device_class::discover::{self, Presence};
+use device_class::discover::{self, PathLookup};
 use device_class::host::{Entry, MAX_ATTRIBUTE_BYTES};
 use device_class::{DeviceClass, HostView};
 
@@ -152,8 +152,8 @@ pub(in crate::command::class) fn find_offered_devices(
         let devices = discover::find_devices(&class, host).devices;
         let matching_device = devices.iter().find(|device| {
             let numbers = device.nodes.iter().filter_map(|node| match &node.number {
-                Presence::Found(number) => Some(*number),
-                Presence::Optional | Presence::Unusable(_) => None,
+                PathLookup::Found(number) => Some(*number),
+                PathLookup::OptionalAbsent | PathLookup::Unusable(_) => None,
             });
             numbers
                 .into_iter()

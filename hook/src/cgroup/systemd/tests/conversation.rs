@@ -16,8 +16,8 @@ fn scope() -> Unit {
     Unit::from_path(Path::new("/system.slice/docker-1.scope")).unwrap()
 }
 
-fn host(dir: &Path) -> HostSystemd {
-    HostSystemd {
+fn host(dir: &Path) -> SystemdPaths {
+    SystemdPaths {
         sockets: SystemdSockets {
             private_socket_path: dir.join("private"),
             system_bus_path: dir.join("bus"),
@@ -30,7 +30,7 @@ fn host(dir: &Path) -> HostSystemd {
 fn allow_null(answers: Vec<Answer>) -> (Result<UnitOutcome, SystemdError>, Vec<Vec<u8>>) {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(&dir.path().join("private"), GUID, answers);
-    let mut systemd = Systemd::new(host(dir.path()));
+    let mut systemd = SystemdClient::new(host(dir.path()));
     let report = systemd.allow(&scope(), &[device(DeviceKind::Character, 1, 3, "rw")]);
     drop(systemd);
     (report.map(|report| report.outcome), server.join().unwrap())
@@ -54,7 +54,7 @@ fn writes_calls_byte_for_byte() {
         device(DeviceKind::Character, 10, 183, "rw"),
         device(DeviceKind::Block, 8, 0, "r"),
     ];
-    let mut systemd = Systemd::new(HostSystemd {
+    let mut systemd = SystemdClient::new(SystemdPaths {
         dev_dir: dir.path().join("dev"),
         ..host(dir.path())
     });
@@ -117,7 +117,7 @@ fn greets_a_bus() {
         text_property("252"),
     ];
     let connection = serve(&dir.path().join("bus"), GUID, answers);
-    let mut systemd = Systemd::new(host(dir.path()));
+    let mut systemd = SystemdClient::new(host(dir.path()));
     let report = systemd
         .allow(&scope(), &[device(DeviceKind::Character, 1, 3, "rw")])
         .unwrap();
@@ -184,7 +184,7 @@ fn an_old_systemd_gets_links_where_they_can_be_made() {
         ];
         let server = serve(&dir.path().join("private"), GUID, answers);
         // A /dev without links, and without nodes to which a link could lead.
-        let mut systemd = Systemd::new(HostSystemd {
+        let mut systemd = SystemdClient::new(SystemdPaths {
             dev_dir: dir.path().join("dev"),
             ..host(dir.path())
         });
@@ -200,7 +200,7 @@ fn an_old_systemd_gets_links_where_they_can_be_made() {
 #[test]
 fn no_systemd_is_no_failure() {
     let dir = tempfile::tempdir().unwrap();
-    let mut systemd = Systemd::new(host(dir.path()));
+    let mut systemd = SystemdClient::new(host(dir.path()));
     let report = systemd.allow(&scope(), &[device(DeviceKind::Character, 1, 3, "r")]);
     assert_eq!(report.unwrap().outcome, UnitOutcome::NoSystemd);
 }

@@ -55,12 +55,12 @@ fn writes_back_what_was_lost() {
     let (_temp, cgroup) = fake(["c 1:3 rwm\n", "a *:* rwm\n", "a *:* rwm\n"]);
     std::fs::write(cgroup.dir.join("devices.allow"), "").unwrap();
 
-    let before = DeviceList::parse("c 1:3 rw\nb 8:* r\n").unwrap();
+    let before = CgroupDeviceList::parse("c 1:3 rw\nb 8:* r\n").unwrap();
     assert_eq!(restore_entries(&cgroup, &before).unwrap(), 1);
     let written = std::fs::read_to_string(cgroup.dir.join("devices.allow")).unwrap();
     assert_eq!(written, "b 8:* r");
     assert_eq!(
-        restore_entries(&cgroup, &DeviceList::AllDevices).unwrap(),
+        restore_entries(&cgroup, &CgroupDeviceList::AllDevices).unwrap(),
         0
     );
 }

@@ -89,16 +89,16 @@ impl FakeKernel {
     }
 
     /// Returns whether a process in `leaf` may make this request.
-    pub(super) fn admits_request(&self, leaf: &Path, request: &AccessRequest) -> bool {
+    pub(super) fn allows_request(&self, leaf: &Path, request: &AccessRequest) -> bool {
         let mut effective = self.effective(leaf).into_iter();
-        effective.all(|id| evaluator::admits_request(&self.code(id), request).unwrap())
+        effective.all(|id| evaluator::allows_request(&self.code(id), request).unwrap())
     }
 
     fn changed(&self, change: Change) {
         self.changes.borrow_mut().push(change);
         for (leaf, request) in self.always_denied.borrow().iter() {
             assert!(
-                !self.admits_request(leaf, request),
+                !self.allows_request(leaf, request),
                 "{request:?} admitted after {change:?}"
             );
         }

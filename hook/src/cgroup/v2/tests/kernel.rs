@@ -16,7 +16,7 @@ use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 use crate::cgroup::spec_rules::SpecRules;
 use crate::cgroup::tests::prober::{FUSE, HWRNG, Prober, TestCgroup, skip};
 use crate::cgroup::v2::kernel::{Kernel, RunningKernel};
-use crate::cgroup::v2::rewrite::{AdmissionChange, evaluate_admission};
+use crate::cgroup::v2::rewrite::{ProgramRewrite, rewrite_program};
 use crate::cgroup::{DeviceCgroup, KernelMountPaths};
 use crate::sys::bpf::{self, BPF_F_ALLOW_MULTI, Insn};
 
@@ -214,7 +214,7 @@ fn the_verifier_takes_every_shape_and_shows_it_unchanged() {
     }
     for name in SHAPES.iter().map(|shape| shape.name) {
         let rules = [rule(HWRNG, "r"), rule(FUSE, "rwm")];
-        let AdmissionChange::Replacement(new) = evaluate_admission(&usual(name), &rules) else {
+        let ProgramRewrite::Replacement(new) = rewrite_program(&usual(name), &rules) else {
             panic!("{name}: nothing to do");
         };
         let program = RunningKernel

@@ -19,7 +19,7 @@ use crate::cgroup::spec_rules::SpecRules;
 use crate::cgroup::v2::assembler;
 use crate::cgroup::v2::insn::Instruction;
 use crate::cgroup::v2::request::AccessRequest;
-use crate::cgroup::v2::{RequiredChange, change_programs_on};
+use crate::cgroup::v2::{RequiredChange, change_programs_with_kernel};
 use crate::sys::bpf::{BPF_F_ALLOW_MULTI, MAX_ATTACHED_PROGRAMS};
 
 const ALLOW_OVERRIDE: u32 = 1;
@@ -63,7 +63,7 @@ fn change(
         revoked_rules,
         spec_rules: &SpecRules::from_spec(&[(&misc(182, "rw")).into()]),
     };
-    let levels = change_programs_on(kernel, cgroup, required)?;
+    let levels = change_programs_with_kernel(kernel, cgroup, required)?;
     Ok(levels
         .into_iter()
         .map(|level| (level.cgroup, level.outcome))
@@ -89,14 +89,14 @@ fn a_device_takes_the_place_of_another_in_one_replacement() {
             change(&kernel, &cgroup(ROOT, LEAF), &rules[0], &rules[1]).unwrap();
             assert_eq!(kernel.changes.borrow().len(), before + 1);
             assert!(
-                !admits_request(&kernel, gone) && admits_request(&kernel, here),
+                !allows_request(&kernel, gone) && allows_request(&kernel, here),
                 "{hides}"
             );
             lengths.push(kernel.code(kernel.attached(LEAF)[0]).len());
         }
         assert_eq!(lengths[2], lengths[4]);
         change(&kernel, &cgroup(ROOT, LEAF), &[misc(183, "rw")], &[]).unwrap();
-        assert!(!admits_request(&kernel, 183));
+        assert!(!allows_request(&kernel, 183));
     }
 }
 
@@ -115,8 +115,8 @@ fn kernel() -> FakeKernel {
     kernel
 }
 
-fn admits_request(kernel: &FakeKernel, minor: u32) -> bool {
-    kernel.admits_request(Path::new(LEAF), &request(minor))
+fn allows_request(kernel: &FakeKernel, minor: u32) -> bool {
+    kernel.allows_request(Path::new(LEAF), &request(minor))
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn replaces_what_denies_and_nothing_else() {
         *kernel.changes.borrow(),
         [Change::Replace { old: leaf[0], new }]
     );
-    assert!(admits_request(&kernel, 183));
+    assert!(allows_request(&kernel, 183));
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn every_program_of_the_container_and_its_slice_that_denies_is_replaced() {
             (POD, Rewritten { program_id: pod[0] }),
         ])
     );
-    assert!(admits_request(&kernel, 183));
+    assert!(allows_request(&kernel, 183));
     assert_eq!(kernel.attached(LEAF)[1], leaf[1]);
 }
 
@@ -235,7 +235,7 @@ fn without_detach_nothing_is_wider_and_the_error_explains_it() {
         error,
         format!("cannot replace device program {old} of cgroup {LEAF}")
     );
-    assert!(!admits_request(&kernel, 183));
+    assert!(!allows_request(&kernel, 183));
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn single_programs_keep_their_flags() {
             *kernel.changes.borrow(),
             [Change::Attach { program, flags }]
         );
-        assert!(admits_request(&kernel, 183));
+        assert!(allows_request(&kernel, 183));
     }
 }
 
@@ -264,7 +264,7 @@ fn overridden_programs_have_no_say() {
         allow(&kernel).unwrap(),
         levels([(LEAF, Rewritten { program_id: leaf }), (POD, NoProgram),])
     );
-    assert!(admits_request(&kernel, 183));
+    assert!(allows_request(&kernel, 183));
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn looks_again_when_a_program_is_swapped_meanwhile() {
 
     let outcome = allow(&kernel).unwrap().remove(0).1;
     assert!(matches!(outcome, Rewritten { .. }), "{outcome:?}");
-    assert!(admits_request(&kernel, 183));
+    assert!(allows_request(&kernel, 183));
 }
 
 #[test]
@@ -316,7 +316,7 @@ fn the_hidden_program_of_the_container_is_regenerated() {
             (POD, UnreadableProgram { program_id: pod[0] }),
         ])
     );
-    assert!(admits_request(&kernel, 183));
+    assert!(allows_request(&kernel, 183));
     assert_eq!(kernel.attached(POD), pod);
 }
 

@@ -9,7 +9,7 @@ use crate::cgroup::v2::assembler::generate_program;
 use crate::cgroup::v2::evaluator;
 use crate::cgroup::v2::insn::Instruction;
 use crate::cgroup::v2::request::AccessRequest;
-use crate::cgroup::v2::rewrite::{AdmissionChange, evaluate_admission};
+use crate::cgroup::v2::rewrite::{ProgramRewrite, rewrite_program};
 use crate::sys::bpf::Insn;
 
 /// Returns requests of every kind and access, with numbers that the rules name and with
@@ -46,14 +46,14 @@ fn check_answers(what: &str, program: &[Insn], expected: impl Fn(&AccessRequest)
     for request in requests() {
         let expected = expected(&request);
         assert_eq!(run(program, &request), expected, "{what}: {request:?}");
-        let evaluated = evaluator::admits_request(program, &request);
+        let evaluated = evaluator::allows_request(program, &request);
         assert_eq!(evaluated, Ok(expected), "{what}, evaluated: {request:?}");
     }
 }
 
 fn replacement(what: &str, old: &[Insn], rules: &[DeviceRule]) -> Vec<Insn> {
-    match evaluate_admission(old, rules) {
-        AdmissionChange::Replacement(new) => new,
+    match rewrite_program(old, rules) {
+        ProgramRewrite::Replacement(new) => new,
         verdict => panic!("{what}: {verdict:?}"),
     }
 }
@@ -100,8 +100,8 @@ fn rewritten_programs_admit_the_rules_and_nothing_else() {
                 covers(&old, request) || covers(&added, request)
             });
             assert_eq!(
-                evaluate_admission(&new, &rules),
-                AdmissionChange::Unneeded,
+                rewrite_program(&new, &rules),
+                ProgramRewrite::Unneeded,
                 "{}",
                 shape.name
             );
@@ -117,7 +117,7 @@ fn one_rewrite_serves_all_rules() {
         .map(|minor| device(DeviceKind::Character, 195, minor, "rw"))
         .collect();
     let new = replacement("nothing", &deny_everything(), &rules);
-    assert_eq!(evaluate_admission(&new, &rules), AdmissionChange::Unneeded);
+    assert_eq!(rewrite_program(&new, &rules), ProgramRewrite::Unneeded);
     // The program has six instructions that load the request, seven per rule, and the two of
     // the old program.
     assert_eq!(new.len(), 6 + 7 * rules.len() + 2);
@@ -171,7 +171,7 @@ fn hidden_and_unknown_programs_are_unreadable() {
     let goto = |offset| one(Instruction::Goto { offset });
     let unset = one(Instruction::Exit);
     let call_elsewhere = calls_if_major_is_7.clone();
-    use AdmissionChange::{HiddenProgram, Unneeded, UnsupportedProgram};
+    use ProgramRewrite::{HiddenProgram, Unneeded, UnsupportedProgram};
     for (what, program, asked, expected) in [
         ("all zeros", vec![[0; 8]; 8], "r", HiddenProgram),
         ("nothing at all", vec![], "r", HiddenProgram),
@@ -197,7 +197,7 @@ fn hidden_and_unknown_programs_are_unreadable() {
         ),
     ] {
         let rules = [device(DeviceKind::Character, 10, 183, asked)];
-        assert_eq!(evaluate_admission(&program, &rules), expected, "{what}");
+        assert_eq!(rewrite_program(&program, &rules), expected, "{what}");
     }
 }
 

@@ -11,7 +11,7 @@ use crate::cgroup::v2::evaluator;
 use crate::cgroup::v2::insn::{AluOp, Condition, Instruction, LoadSize, Operand, Reg, Width};
 use crate::cgroup::v2::request::AccessRequest;
 use crate::cgroup::v2::rewrite::{
-    AdmissionChange, evaluate_admission, find_rules_denied_by_program, revoke_rules,
+    ProgramRewrite, find_rules_denied_by_program, revoke_rules, rewrite_program,
 };
 use crate::sys::bpf::Insn;
 
@@ -63,7 +63,7 @@ proptest! {
         for request in requests {
             let expected = model(&rules, &request);
             prop_assert_eq!(run(&program, &request), expected, "{:?}", request);
-            prop_assert_eq!(evaluator::admits_request(&program, &request), Ok(expected));
+            prop_assert_eq!(evaluator::allows_request(&program, &request), Ok(expected));
         }
     }
 
@@ -76,16 +76,16 @@ proptest! {
     ) {
         let program = (SHAPES[shape].program)(&old);
         let added = rule::merge_by_device(&added);
-        let new = match evaluate_admission(&program, &added) {
-            AdmissionChange::Replacement(new) => new,
-            AdmissionChange::Unneeded => program,
-            AdmissionChange::HiddenProgram | AdmissionChange::UnsupportedProgram => return Err(TestCaseError::fail("unreadable")),
+        let new = match rewrite_program(&program, &added) {
+            ProgramRewrite::Replacement(new) => new,
+            ProgramRewrite::Unneeded => program,
+            ProgramRewrite::HiddenProgram | ProgramRewrite::UnsupportedProgram => return Err(TestCaseError::fail("unreadable")),
         };
         let granted: Vec<_> = added.iter().map(SpecRule::from).collect();
         for request in requests {
             let expected = covers(&old, &request) || covers(&granted, &request);
             prop_assert_eq!(run(&new, &request), expected, "{:?}", request);
-            prop_assert_eq!(evaluator::admits_request(&new, &request), Ok(expected));
+            prop_assert_eq!(evaluator::allows_request(&new, &request), Ok(expected));
         }
     }
 
@@ -104,7 +104,7 @@ proptest! {
         let mut new = program.clone();
         // The rules are added one after the other, each only if the program denies it.
         for rule in &added {
-            if let AdmissionChange::Replacement(with) = evaluate_admission(&new, &[*rule]) {
+            if let ProgramRewrite::Replacement(with) = rewrite_program(&new, &[*rule]) {
                 new = with;
             }
         }
@@ -121,7 +121,7 @@ proptest! {
         let mut program = program;
         let most = program.len() + 6;
         for _ in 0..3 {
-            let AdmissionChange::Replacement(with) = evaluate_admission(&program, &added) else { break };
+            let ProgramRewrite::Replacement(with) = rewrite_program(&program, &added) else { break };
             program = revoke_rules(&with, &added, &[]).unwrap();
             prop_assert!(program.len() <= most);
             prop_assert_eq!(revoke_rules(&program, &added, &[]), None);
@@ -141,8 +141,8 @@ proptest! {
         let taken = rule::merge_by_device(&taken);
         let without = revoke_rules(&program, &taken, &taken).unwrap_or_else(|| program.clone());
         prop_assert_eq!(revoke_rules(&without, &taken, &taken), None);
-        let with = match evaluate_admission(&without, &taken) {
-            AdmissionChange::Replacement(with) => with,
+        let with = match rewrite_program(&without, &taken) {
+            ProgramRewrite::Replacement(with) => with,
             _ => without.clone(),
         };
         let allowed: Vec<_> = taken.iter().map(SpecRule::from).collect();
@@ -170,7 +170,7 @@ proptest! {
     ) {
         prop_assume!(of_spec.number != added.number);
         let program = (SHAPES[shape].program)(&[SpecRule::from(&of_spec)]);
-        let AdmissionChange::Replacement(with) = evaluate_admission(&program, &[added]) else {
+        let ProgramRewrite::Replacement(with) = rewrite_program(&program, &[added]) else {
             return Err(TestCaseError::reject("nothing was added"));
         };
         let refusing = revoke_rules(&with, &[of_spec], &[of_spec]).unwrap();
@@ -186,7 +186,7 @@ proptest! {
         rule in any_device_rule(),
     ) {
         // Most random programs are unreadable. None may cause a hang or a panic.
-        let _ = evaluate_admission(&program, &[rule]);
+        let _ = rewrite_program(&program, &[rule]);
     }
 
     #[test]

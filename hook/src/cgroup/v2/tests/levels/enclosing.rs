@@ -73,7 +73,7 @@ fn programs_above_the_mount_are_looked_at_but_out_of_reach() {
     kernel.with(LEAF, BPF_F_ALLOW_MULTI, &[deny_everything()]);
     kernel.with(ROOT, BPF_F_ALLOW_MULTI, &[allow_everything()]);
     assert_eq!(allow_in(&kernel, &visible).unwrap().len(), 1);
-    assert!(admits_request(&kernel, 183));
+    assert!(allows_request(&kernel, 183));
 
     let kernel = FakeKernel::default();
     kernel.with(LEAF, BPF_F_ALLOW_MULTI, &[deny_everything()]);

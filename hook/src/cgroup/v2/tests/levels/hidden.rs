@@ -1,7 +1,7 @@
 //! Tests with a kernel that hides programs (`net.core.bpf_jit_harden=2`).
 
 use super::*;
-use crate::cgroup::v2::has_hidden_program_on;
+use crate::cgroup::v2::has_hidden_program_with_kernel;
 
 #[test]
 fn only_the_containers_own_programs_are_made_again() {
@@ -16,7 +16,7 @@ fn only_the_containers_own_programs_are_made_again() {
             ..FakeKernel::default()
         };
         kernel.with(dir, BPF_F_ALLOW_MULTI, &[deny_everything()]);
-        let found = has_hidden_program_on(&kernel, &cgroup(ROOT, LEAF)).unwrap();
+        let found = has_hidden_program_with_kernel(&kernel, &cgroup(ROOT, LEAF)).unwrap();
         assert_eq!(found, expected, "{hides} {dir}");
     }
 }
@@ -31,12 +31,12 @@ fn without_privileges_nothing_counts_as_hidden() {
         ..FakeKernel::default()
     };
     kernel.with(LEAF, BPF_F_ALLOW_MULTI, &[deny_everything()]);
-    assert!(!has_hidden_program_on(&kernel, &cgroup(ROOT, LEAF)).unwrap());
+    assert!(!has_hidden_program_with_kernel(&kernel, &cgroup(ROOT, LEAF)).unwrap());
     let kernel = FakeKernel {
         is_privileged: true,
         ..kernel
     };
-    assert!(has_hidden_program_on(&kernel, &cgroup(ROOT, LEAF)).is_err());
+    assert!(has_hidden_program_with_kernel(&kernel, &cgroup(ROOT, LEAF)).is_err());
 }
 
 /// Attaches a device next to 184, which the hook gave, and 182 of the specification. Then
@@ -65,11 +65,11 @@ fn what_is_known_stays_however_often_a_program_is_made_again() {
             revoked_rules: withdrawn,
             spec_rules: &known,
         };
-        change_programs_on(&kernel, &cgroup, required).unwrap();
+        change_programs_with_kernel(&kernel, &cgroup, required).unwrap();
         for minor in 182..=185 {
             let expected = minor == 182 || minor == 184 || allowed == Some(minor);
             assert_eq!(
-                admits_request(&kernel, minor),
+                allows_request(&kernel, minor),
                 expected,
                 "{minor} {rules:?}"
             );

@@ -10,7 +10,7 @@ use device_class::name::{DeviceId, IndexRange};
 use serde::{Deserialize, Serialize};
 
 use super::cdi_name::{CdiKind, split_cdi_kind};
-use super::list::{DeviceList, Item, item_name};
+use super::list::{DeviceList, DeviceListItem, item_name};
 use super::names::{RequestNames, ResolvedItem};
 use super::{RequestError, Selection};
 
@@ -29,7 +29,7 @@ pub enum AwaitedDevice {
     Device {
         /// The name in the request. Attachment records and `explain --json` contain it as a string.
         #[serde(with = "item_name")]
-        name: Item,
+        name: DeviceListItem,
         /// The path of the device's node in the container, if the request chose one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         path: Option<PathBuf>,
@@ -37,13 +37,13 @@ pub enum AwaitedDevice {
 }
 
 impl AwaitedDevice {
-    fn from_item(item: &Item, class: &ClassSpec) -> Self {
+    fn from_item(item: &DeviceListItem, class: &ClassSpec) -> Self {
         let (kind, text) = split_cdi_kind(item, class);
         AwaitedDevice::Device {
             // The name is quoted, because a name that looks like an index must not select the
             // device with this index.
             name: match kind {
-                None | Some(CdiKind::AnyResource) => Item::from_quoted_name(text),
+                None | Some(CdiKind::AnyResource) => DeviceListItem::from_quoted_name(text),
                 Some(CdiKind::Resource(_)) => item.without_suffix(),
             },
             path: item.container_path.clone(),
@@ -53,7 +53,7 @@ impl AwaitedDevice {
     /// Returns the device list that requests this device, or `all` for every device of a class.
     pub fn to_device_list(&self) -> DeviceList {
         DeviceList::from_item(match self {
-            AwaitedDevice::All => Item::from_unquoted_text("all"),
+            AwaitedDevice::All => DeviceListItem::from_unquoted_text("all"),
             AwaitedDevice::Device { name, path: None } => name.clone(),
             AwaitedDevice::Device {
                 name,
@@ -79,7 +79,10 @@ impl AwaitedDevice {
 
 /// Returns an error if the item is an index with the suffix `?`. An index cannot name an awaited
 /// device, because it changes when other devices are plugged in or removed.
-pub(super) fn check_awaited_name(item: &Item, class: &ClassSpec) -> Result<(), RequestError> {
+pub(super) fn check_awaited_name(
+    item: &DeviceListItem,
+    class: &ClassSpec,
+) -> Result<(), RequestError> {
     let (_, text) = split_cdi_kind(item, class);
     if item.is_awaited_if_absent && !item.is_quoted && is_index(text) {
         return Err(RequestError::AwaitedIndex(text.to_owned()));
@@ -106,7 +109,7 @@ fn is_index(text: &str) -> bool {
 
 /// Returns whether an item requests a device that the host does not have yet, and that may arrive
 /// later. `error` is the reason why no device of the host matches the item.
-pub(super) fn is_awaited(item: &Item, error: &RequestError, class: &ClassSpec) -> bool {
+pub(super) fn is_awaited(item: &DeviceListItem, error: &RequestError, class: &ClassSpec) -> bool {
     let (_, text) = split_cdi_kind(item, class);
     let is_absent = match error {
         RequestError::UnknownDevice { .. } => !text.eq_ignore_ascii_case("all"),

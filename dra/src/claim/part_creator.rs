@@ -175,8 +175,8 @@ impl PartCreator {
             }
             None => {
                 let (counters, id) = (
-                    &parent.divisible.counters,
-                    parent.divisible.whole_device.id.clone(),
+                    &parent.division.counters,
+                    parent.division.whole_device.id.clone(),
                 );
                 let updated_class =
                     self.reclaim_capacity(&current_class, parent, name, counters, other_claims)?;
@@ -207,8 +207,8 @@ impl PartCreator {
         for (_, part) in claimed_parts {
             add_amounts(&mut used_counters, &part.consumed_counters);
         }
-        let total_counters = &parent.divisible.counters;
-        if !fits_within(&used_counters, total_counters) {
+        let total_counters = &parent.division.counters;
+        if !has_sufficient_counters(&used_counters, total_counters) {
             let device = new_part_name.to_owned();
             return Err(PartError::InsufficientCapacity { device });
         }
@@ -227,7 +227,7 @@ impl PartCreator {
             }
             let mut counters_with_part = used_counters.clone();
             add_amounts(&mut counters_with_part, &unclaimed_part.consumed_counters);
-            if fits_within(&counters_with_part, total_counters) {
+            if has_sufficient_counters(&counters_with_part, total_counters) {
                 used_counters = counters_with_part;
                 continue;
             }
@@ -241,7 +241,7 @@ impl PartCreator {
                 other_part.existing_id == unclaimed_part.existing_id || unclaimed_part.is_grouped
             };
             let existing_parts = parent
-                .divisible
+                .division
                 .parts
                 .iter()
                 .filter(|existing_part| existing_part.existing_id.is_some());
@@ -311,7 +311,7 @@ impl PartCreator {
         loop {
             let current_class = latest_class.as_ref().unwrap_or(class);
             let (_, Some(part)) = find_device_or_part(current_class, name)? else {
-                return Err(part_gone_error(class, name));
+                return Err(missing_part_error(class, name));
             };
             let steps_result = run_steps(&self.host_root, &part.creation_steps, part.timeout, true);
             let (discovered, _) =
@@ -363,7 +363,9 @@ impl PartCreator {
             let may_have_remains = other_part.existing_id.is_none()
                 && other_part.removal_steps != part.removal_steps
                 && !other_claims.has_part(&class.class.name, other_part_name, None);
-            if may_have_remains && !fits_within(&needed_counters, &parent.divisible.counters) {
+            if may_have_remains
+                && !has_sufficient_counters(&needed_counters, &parent.division.counters)
+            {
                 self.remove_incomplete_part(class, other_part_name);
             }
         }
@@ -392,7 +394,7 @@ impl PartCreator {
         let Ok((parent, Some(part))) = find_device_or_part(class, name) else {
             return StepsResult::Success;
         };
-        let mut parts = parent.divisible.parts.iter();
+        let mut parts = parent.division.parts.iter();
         let conflicts_with_part =
             |other_part: &PossiblePart| part.is_grouped || other_part.overlaps(part);
         if parts
@@ -418,7 +420,7 @@ fn find_device_or_part<'a>(
     match (device, class.find_by_name(name)) {
         (Some(device), _) => Ok((device, None)),
         (None, Some(NamedDevice::Part(device, part))) => Ok((device, Some(part))),
-        (None, _) => Err(part_gone_error(class, name)),
+        (None, _) => Err(missing_part_error(class, name)),
     }
 }
 
@@ -427,7 +429,7 @@ fn part_exists(class: &ClassDevices, name: &str) -> bool {
         .is_ok_and(|(_, part)| part.is_some_and(|part| part.existing_id.is_some()))
 }
 
-fn part_gone_error(class: &ClassDevices, name: &str) -> PartError {
+fn missing_part_error(class: &ClassDevices, name: &str) -> PartError {
     PartError::NoSuchDevice {
         class: class.class.name.clone(),
         device: excerpt(name),
@@ -441,7 +443,7 @@ fn add_amounts(sum: &mut BTreeMap<String, u64>, amounts: &BTreeMap<String, u64>)
     }
 }
 
-fn fits_within(
+fn has_sufficient_counters(
     used_counters: &BTreeMap<String, u64>,
     total_counters: &BTreeMap<String, u64>,
 ) -> bool {

@@ -11,30 +11,30 @@ use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
-use super::{Error, FileKind, Handle, Name, Result, WritableDirectory};
+use super::{Error, FileKind, FileName, Handle, Result, WritableDirectory};
 
 impl WritableDirectory {
     /// Opens the directory `name`. Creates it with the mode `mode` if it does not exist.
     ///
     /// # Errors
-    /// [`Error::Occupied`] if `name` exists and is not a directory (a symbolic link to a directory
-    /// is not a directory); [`Error::NotWritable`] if the directory is a mount point.
-    pub fn create_dir(&self, name: Name<'_>, mode: Mode) -> Result<Self> {
+    /// [`Error::AlreadyExists`] if `name` exists and is not a directory (a symbolic link to a
+    /// directory is not a directory); [`Error::NotWritable`] if the directory is a mount point.
+    pub fn create_dir(&self, name: FileName<'_>, mode: Mode) -> Result<Self> {
         self.create_new_dir(name, mode)?;
         match self.directory().open_directory(name)? {
             Some(directory) => self.to_writable_subdirectory(directory),
             None => {
                 let entry = self.directory().open_existing(name)?;
-                Err(self.directory().occupied_error(name, entry.kind()))
+                Err(self.directory().already_exists_error(name, entry.kind()))
             }
         }
     }
 
     /// Creates the file `name` with the content `bytes` and the mode `mode`. Fails with
-    /// [`Error::Occupied`] if the name exists.
-    pub fn write_new_file(&self, name: Name<'_>, bytes: &[u8], mode: Mode) -> Result<()> {
+    /// [`Error::AlreadyExists`] if the name exists.
+    pub fn write_new_file(&self, name: FileName<'_>, bytes: &[u8], mode: Mode) -> Result<()> {
         match self.directory().open(name)? {
-            Some(entry) => Err(self.directory().occupied_error(name, entry.kind())),
+            Some(entry) => Err(self.directory().already_exists_error(name, entry.kind())),
             None => self.replace(name, None, bytes, mode),
         }
     }
@@ -43,8 +43,9 @@ impl WritableDirectory {
     /// same link already exists.
     ///
     /// # Errors
-    /// [`Error::Occupied`] if another file, or a symbolic link to another target, has this name.
-    pub fn symlink(&self, name: Name<'_>, target: &Path) -> Result<()> {
+    /// [`Error::AlreadyExists`] if another file, or a symbolic link to another target, has this
+    /// name.
+    pub fn symlink(&self, name: FileName<'_>, target: &Path) -> Result<()> {
         match symlinkat(target, self, name.as_os_str()) {
             Ok(()) => return Ok(()),
             Err(Errno::EEXIST) => {}
@@ -57,27 +58,27 @@ impl WritableDirectory {
         if is_link_to(&entry, target) {
             return Ok(());
         }
-        Err(self.directory().occupied_error(name, entry.kind()))
+        Err(self.directory().already_exists_error(name, entry.kind()))
     }
 
     /// Creates a symbolic link with the name `name` that leads to `target`. Returns `None` if the
     /// link was created, or if the same link already existed. If another file has the name, changes
     /// nothing and returns the kind of this file.
-    pub(super) fn symlink_unless_occupied(
+    pub(super) fn symlink_if_absent(
         &self,
-        name: Name<'_>,
+        name: FileName<'_>,
         target: &Path,
     ) -> Result<Option<FileKind>> {
         match self.symlink(name, target) {
             Ok(()) => Ok(None),
-            Err(Error::Occupied { found_kind, .. }) => Ok(Some(found_kind)),
+            Err(Error::AlreadyExists { found_kind, .. }) => Ok(Some(found_kind)),
             Err(error) => Err(error),
         }
     }
 
     /// Removes the entry `name`, which has the kind `kind`. Fails if it is a directory that is not
     /// empty.
-    pub fn remove(&self, name: Name<'_>, kind: FileKind) -> Result<()> {
+    pub fn remove(&self, name: FileName<'_>, kind: FileKind) -> Result<()> {
         let flag = match kind {
             FileKind::Directory => UnlinkatFlags::RemoveDir,
             _ => UnlinkatFlags::NoRemoveDir,
@@ -88,7 +89,7 @@ impl WritableDirectory {
 
     /// Replaces the symbolic link `name` atomically by a link to `target`. The file to which the
     /// old link leads stays as it is. Does nothing if the link already leads to `target`.
-    pub fn redirect_link(&self, name: Name<'_>, target: &Path) -> Result<()> {
+    pub fn replace_symlink_target(&self, name: FileName<'_>, target: &Path) -> Result<()> {
         let entry = self.directory().open_existing(name)?;
         if entry.kind() != FileKind::Symlink {
             return Err(Error::WrongKind {
@@ -108,7 +109,7 @@ impl WritableDirectory {
 
     /// Creates the directory `name`. Returns false if an entry with this name exists, even if this
     /// entry is not a directory.
-    pub(super) fn create_new_dir(&self, name: Name<'_>, mode: Mode) -> Result<bool> {
+    pub(super) fn create_new_dir(&self, name: FileName<'_>, mode: Mode) -> Result<bool> {
         match mkdirat(self, name.as_os_str(), mode) {
             Ok(()) => Ok(true),
             Err(Errno::EEXIST) => Ok(false),
@@ -123,7 +124,11 @@ impl WritableDirectory {
     ///
     /// The returned handle is only for reading. As long as a file is open for writing, the runtime
     /// could not make its file system read-only.
-    pub(super) fn create_new_file(&self, name: Name<'_>, mode: Mode) -> Result<Option<OwnedFd>> {
+    pub(super) fn create_new_file(
+        &self,
+        name: FileName<'_>,
+        mode: Mode,
+    ) -> Result<Option<OwnedFd>> {
         let flags =
             OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_RDONLY;
         match openat(self, name.as_os_str(), flags, mode) {

@@ -38,7 +38,7 @@ impl PodAllocations {
         };
         let allocations = checkpoint.allocations();
         let running_allocations =
-            allocations.filter(|allocation| self.cgroups.may_exist(allocation.pod_uid));
+            allocations.filter(|allocation| self.cgroups.may_pod_exist(allocation.pod_uid));
         let files = running_allocations.filter_map(|allocation| {
             let resource = ResourceName::try_from(allocation.resource.to_owned()).ok()?;
             Some(specification_file(

@@ -145,7 +145,7 @@ impl PlanBuilder {
         let inventory = &input.found_class.inventory;
         let shared_names = request.selection.find_shared_names(class, inventory);
         for name in shared_names {
-            if name.has_several_of(granted_devices) {
+            if name.matches_several_devices(granted_devices) {
                 self.warnings
                     .push(format!("{}: {}", request.source, name.describe()));
             }

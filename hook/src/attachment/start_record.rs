@@ -33,7 +33,7 @@ pub fn write_start_record(
 ) -> io::Result<Vec<DeviceRule>> {
     let devices = list_followed_devices(plan);
     let hides_programs = hides_new_programs();
-    let awaited_requests = AwaitedRequest::list_unfulfilled(plan);
+    let awaited_requests = AwaitedRequest::list_unfulfilled_requests(plan);
     if devices.is_empty() && awaited_requests.is_empty() && !hides_programs {
         return Ok(Vec::new());
     }
@@ -118,11 +118,11 @@ pub fn write_start_record(
     new_record.set_cgroup(DeviceCgroup::from_pid(state.pid).ok().flatten().as_ref());
     let mut record = record_file.read_or_create(new_record)?;
     add_host_nodes(&mut rules, &plan.steps, host_root);
-    record.add_content(devices, rules, files);
+    record.add_attachments(devices, rules, files);
     // A request is only recorded if the record has rules or files of its device. It has none if the
     // user also requested the device from the engine (`--device`): the container then keeps the
     // device.
-    let mut fulfilled_requests = AwaitedRequest::list_fulfilled(plan);
+    let mut fulfilled_requests = AwaitedRequest::list_fulfilled_requests(plan);
     fulfilled_requests.retain(|request| {
         let mut devices = record.devices.iter();
         devices.any(|device| request.has_device(device) && record.has_rule_or_file_of(device))
@@ -191,7 +191,7 @@ mod tests {
             authorized_by: String::new(),
             is_followed: true,
             awaited_devices: Vec::new(),
-            has_host_devices: false,
+            has_access_to_all_devices: false,
             fulfilled_requests: Vec::new(),
             similar_devices: [].into(),
             detached_names: Vec::new(),

@@ -21,7 +21,7 @@ const MAX_POD_BYTES: usize = 4 << 20;
 
 /// The arguments of the calls `filter` and `prioritize`.
 #[derive(Debug)]
-pub struct Arguments<'a> {
+pub struct ExtenderRequest<'a> {
     pub pod: Pod,
     pub nodes: CandidateNodes<'a>,
 }
@@ -67,7 +67,7 @@ struct Metadata {
     name: String,
 }
 
-impl<'a> Arguments<'a> {
+impl<'a> ExtenderRequest<'a> {
     /// Parses the body of a `filter` or `prioritize` request. Fails if the pod is longer than
     /// `MAX_POD_BYTES`, or a list has more than `MAX_NODES` nodes.
     pub fn parse(body: &'a [u8]) -> serde_json::Result<Self> {

@@ -5,7 +5,7 @@ use device_class::DeviceClass;
 use device_class::discover::{Device, Inventory};
 
 use super::cdi_name::split_cdi_kind;
-use super::list::Item;
+use super::list::DeviceListItem;
 use super::names::RequestNames;
 use super::{RequestError, Selection};
 
@@ -20,7 +20,10 @@ impl RequestNames<'_> {
     /// Returns an error with advice if the item is a pattern or a product id, which a request does
     /// not accept. Returns `None` for any other item. An item with quotes is always a name, and an
     /// item with a blank is probably the name of a model.
-    pub(super) fn advise_about_unsupported_form(&self, item: &Item) -> Option<RequestError> {
+    pub(super) fn advise_about_unsupported_form(
+        &self,
+        item: &DeviceListItem,
+    ) -> Option<RequestError> {
         let (_, text) = split_cdi_kind(item, &self.class.spec);
         if item.is_quoted || text.contains(char::is_whitespace) {
             return None;

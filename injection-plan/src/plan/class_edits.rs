@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use device_class::discover::{
-    Device, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundMask, FoundNode, NodeForm,
-    Presence,
+    Device, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundMask, FoundNode,
+    NodeInjectionMethod, PathLookup,
 };
 use device_class::host::ProgramAbi;
 
@@ -34,7 +34,7 @@ impl PlanBuilder {
             return Ok(());
         }
         let Some(number) = self
-            .resolve_presence(&node.number, &node.host_path, owner)?
+            .resolve_lookup(&node.number, &node.host_path, owner)?
             .copied()
         else {
             return Ok(());
@@ -45,7 +45,7 @@ impl PlanBuilder {
             .entry(owner.clone())
             .or_insert(node.access);
         *access = access.union(node.access);
-        if !matches!(node.form, NodeForm::CreatedNode(_)) {
+        if !matches!(node.form, NodeInjectionMethod::CreatedNode(_)) {
             rule.host_node_path
                 .get_or_insert_with(|| node.host_path.clone());
         }
@@ -149,10 +149,7 @@ impl PlanBuilder {
                 continue;
             }
             let soname = Path::new(&library.soname);
-            let Some(source) = self
-                .resolve_presence(&library.file, soname, class)?
-                .cloned()
-            else {
+            let Some(source) = self.resolve_lookup(&library.file, soname, class)?.cloned() else {
                 continue;
             };
             let name = source
@@ -225,10 +222,7 @@ impl PlanBuilder {
         owner: &StepOwner,
     ) -> Result<(), PlanError> {
         for file in files {
-            let Some(source) = self
-                .resolve_presence(&file.file, &file.path, owner)?
-                .cloned()
-            else {
+            let Some(source) = self.resolve_lookup(&file.file, &file.path, owner)?.cloned() else {
                 continue;
             };
             if !file.is_optional {
@@ -254,7 +248,7 @@ impl PlanBuilder {
         owner: &StepOwner,
     ) -> Result<(), PlanError> {
         for directory in directories {
-            let source = self.resolve_presence(&directory.directory, &directory.path, owner)?;
+            let source = self.resolve_lookup(&directory.directory, &directory.path, owner)?;
             let Some(source) = source.cloned() else {
                 continue;
             };
@@ -291,7 +285,7 @@ impl PlanBuilder {
         }
         let mut files = Vec::new();
         for copy in &mask.copies {
-            if let Some(text) = self.resolve_presence(&copy.content, &copy.path, class)? {
+            if let Some(text) = self.resolve_lookup(&copy.content, &copy.path, class)? {
                 files.push((copy.path.clone(), text.clone()));
             }
         }
@@ -333,7 +327,7 @@ impl PlanBuilder {
     ) -> Result<(), PlanError> {
         for visible_entry in &device.unmasked_entries {
             let Some(source) = self
-                .resolve_presence(&visible_entry.source, &visible_entry.path, owner)?
+                .resolve_lookup(&visible_entry.source, &visible_entry.path, owner)?
                 .cloned()
             else {
                 continue;
@@ -374,15 +368,15 @@ impl PlanBuilder {
     ///
     /// # Errors
     /// Returns an error if a required file is missing, or if the file is unusable.
-    fn resolve_presence<'a, T>(
+    fn resolve_lookup<'a, T>(
         &mut self,
-        presence: &'a Presence<T>,
+        presence: &'a PathLookup<T>,
         path: &Path,
         owner: &StepOwner,
     ) -> Result<Option<&'a T>, PlanError> {
         match presence {
-            Presence::Found(found) => Ok(Some(found)),
-            Presence::Optional => {
+            PathLookup::Found(found) => Ok(Some(found)),
+            PathLookup::OptionalAbsent => {
                 let missing_files = self
                     .missing_files
                     .entry(owner.label().to_owned())
@@ -393,7 +387,7 @@ impl PlanBuilder {
                 }
                 Ok(None)
             }
-            Presence::Unusable(problem) => Err(PlanError::Unusable {
+            PathLookup::Unusable(problem) => Err(PlanError::Unusable {
                 owner: owner.label().to_owned(),
                 problem: problem.clone(),
             }),

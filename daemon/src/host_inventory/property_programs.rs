@@ -163,7 +163,7 @@ impl PropertyProgramRun {
         let (class, host_root) = (class.clone(), host_root.to_owned());
         let (sender, faults_receiver) = mpsc::channel();
         thread::spawn(move || {
-            let faults = renew_facts(&class, &host_root);
+            let faults = run_property_programs(&class, &host_root);
             // Sending fails if the receiver was dropped because the class is no longer served.
             // Nobody needs the faults then.
             let _ = sender.send(faults);
@@ -180,7 +180,7 @@ impl PropertyProgramRun {
 
 /// Runs the programs of the class and writes the facts file. Returns one line for each fault. If a
 /// program fails, the file keeps its earlier facts about devices that still exist.
-fn renew_facts(class: &DeviceClass, host_root: &Path) -> Vec<String> {
+fn run_property_programs(class: &DeviceClass, host_root: &Path) -> Vec<String> {
     let build_command = |program: &Path, arguments: &[String]| {
         host_program::build_command(host_root, program, arguments)
     };
