@@ -175,7 +175,7 @@ impl ReplacedToolkits {
         match find_foreign_programs(host, links).into_iter().next() {
             None => Ok(()),
             Some(description) => bail!(
-                "--as {}: {description}, or use --no-as",
+                "--as {}: {description}, or run `boathook-init install --no-as`",
                 self.toolkits.join(",")
             ),
         }

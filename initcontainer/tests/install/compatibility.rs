@@ -215,7 +215,7 @@ fn a_daemon_json_that_was_edited_loses_the_names_at_the_removal() {
 #[test]
 fn it_is_refused_while_the_toolkit_is_there() {
     let there = "is there, which boathook-init did not make: remove it, or the package that it \
-                 belongs to, or use --no-as";
+                 belongs to, or run `boathook-init install --no-as`";
     let taken = "there is a runtime named \"vendor\" that this program did not install";
     let theirs = "{\n  \"runtimes\": {\"vendor\": {\"path\": \"/usr/bin/other\"}}\n}\n";
     for (file, text, refusal) in [
