@@ -95,6 +95,8 @@ struct ChangeWatcher {
     class_file_notifications: Notifications,
     watched_directories: BTreeSet<PathBuf>,
     directory_watch: Option<WatchTask>,
+    /// The watch of udev's database. It is `None` if no class reads this database.
+    udev_watch: Option<WatchTask>,
     _class_file_watch: WatchTask,
     _uevent_watch: WatchTask,
 }
@@ -176,6 +178,13 @@ impl HostWatcher {
                 notifier,
             ));
             change_watcher.watched_directories = watched_directories;
+        }
+        if !hotplug::reads_udev_database(&self.classes) {
+            change_watcher.udev_watch = None;
+        } else if change_watcher.udev_watch.is_none() {
+            let notifier = change_watcher.device_notifier.clone();
+            let host_root = &self.config.host_root;
+            change_watcher.udev_watch = Some(WatchTask::watch_udev_database(host_root, notifier));
         }
         let due_time = self.scan_state.next_due_time();
         let delay = due_time.map(|due_time| due_time.saturating_duration_since(Instant::now()));
@@ -391,6 +400,7 @@ impl ChangeWatcher {
             class_file_notifications,
             watched_directories: BTreeSet::new(),
             directory_watch: None,
+            udev_watch: None,
         }
     }
 }
@@ -455,5 +465,48 @@ mod tests {
         fs::write(root.join("dev/kmsg"), line).unwrap();
         let took = wait_until(&mut watcher, false).await;
         assert!(took < Duration::from_secs(5), "{took:?}");
+    }
+
+    #[tokio::test]
+    async fn a_device_is_found_as_soon_as_udev_has_written_its_file() {
+        const CLASS: &str = "version = 1\nresource = 'x.com/x'\nrequest = { env = 'X' }\n\
+                             [[discover]]\npath = '/sys/x{n:number}'\n\
+                             attributes = [{ name = 'able', file = '/run/udev/data/c81:{n}', \
+                             regex = '(?m)^E:ABLE=(.*)$', default = 'unknown' }]\n\
+                             require = [{ value = '{able}', equals = 'yes' }]\n\
+                             [device]\nid = 'x-{n}'\n";
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        for below in ["sys/x0", "classes", "run/udev/data"] {
+            fs::create_dir_all(root.join(below)).unwrap();
+        }
+        fs::write(root.join("classes/x.toml"), CLASS).unwrap();
+        let mut config = Config::parse(Path::new("config.toml"), "").unwrap();
+        config.host_root = root.to_owned();
+        config.classes = vec![root.join("classes")];
+        let mut watcher = HostWatcher::new(config, Server::Plugin);
+        let (_reload, mut reloads) = Notifier::new();
+        let database = root.join("run/udev/data");
+        let write_later = async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            // udev writes another file, and renames it.
+            fs::write(database.join(".#c81:0x"), "V:1\nE:ABLE=yes\n").unwrap();
+            fs::rename(database.join(".#c81:0x"), database.join("c81:0")).unwrap();
+        };
+        let find = async {
+            loop {
+                let count =
+                    watcher.scan(|scan| (scan.classes[0].inventory.devices.len(), Vec::new()));
+                if count.await.result == Some(1) {
+                    return;
+                }
+                let period = Duration::from_secs(3600);
+                watcher.wait_for_change(period, None, &mut reloads).await;
+            }
+        };
+        let found = async { tokio::join!(write_later, find) };
+        tokio::time::timeout(Duration::from_secs(5), found)
+            .await
+            .unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! Sends a notification when a device may have appeared or disappeared. It watches directories with
-//! device nodes, and receives the kernel's uevents. A notification only starts a scan. If a
-//! notification is lost, the change is found by the next periodic scan.
+//! device nodes and the database of udev, and receives the kernel's uevents. A notification only
+//! starts a scan. If a notification is lost, the change is found by the next periodic scan.
 
 mod message;
 mod uevent;
@@ -22,6 +22,10 @@ use uevent::Uevents;
 /// The time before a failed watch is started again. Until then the periodic scans find changes.
 const RETRY_DELAY: Duration = Duration::from_secs(300);
 
+/// The directory in which udev keeps a file for each device (systemd, src/libsystemd/sd-device,
+/// device_update_db).
+const UDEV_DATABASE_DIR: &str = "/run/udev/data";
+
 /// A task that watches for changes and sends notifications. If the watch fails, the task logs the
 /// error and starts the watch again after five minutes. Dropping this value ends the task.
 #[derive(Debug)]
@@ -38,6 +42,22 @@ impl WatchTask {
             directories,
             events,
             move |_| notifier.notify(),
+        )))
+    }
+
+    /// Starts a task that notifies `notifier` when udev has written the file of a device node, or
+    /// removed it. udev writes it after the kernel's uevent, so the scan that the uevent starts may
+    /// be too early to see it.
+    pub(crate) fn watch_udev_database(host_root: &Path, notifier: Notifier) -> Self {
+        let directory = host_root.join(&UDEV_DATABASE_DIR[1..]);
+        WatchTask(tokio::spawn(watch_directories(
+            vec![directory],
+            WatchedEvents::Entries,
+            move |change| {
+                if may_concern_device_node(change) {
+                    notifier.notify();
+                }
+            },
         )))
     }
 
@@ -107,6 +127,22 @@ pub(crate) fn list_watched_directories(
     watchable_paths.map(|path| host_root.join(path)).collect()
 }
 
+/// Returns whether a class reads files of udev's database to find its devices.
+pub(crate) fn reads_udev_database(classes: &[DeviceClass]) -> bool {
+    let mut specs = classes.iter().map(|class| &class.spec);
+    specs.any(|spec| spec.list_read_paths().contains(UDEV_DATABASE_DIR))
+}
+
+/// Returns whether a change in udev's database may concern a device node. The files of nodes are
+/// `cMAJOR:MINOR` and `bMAJOR:MINOR`. Each container that starts changes the files of network
+/// interfaces, `nINDEX`. While udev writes a file, its name begins with a dot.
+fn may_concern_device_node(change: DirectoryChange<'_>) -> bool {
+    match change {
+        DirectoryChange::Entry(name) => matches!(name.as_encoded_bytes(), [b'c' | b'b', ..]),
+        DirectoryChange::Unknown => true,
+    }
+}
+
 /// Returns the longest fixed directory of a pattern, relative to the root directory. It is the
 /// parent of the first component with a placeholder. The names below it depend on attributes.
 fn find_fixed_parent(pattern: &PathPattern) -> Option<PathBuf> {
@@ -126,6 +162,21 @@ fn find_fixed_parent(pattern: &PathPattern) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_files_of_device_nodes_in_the_database_of_udev_count() {
+        for (name, wanted) in [
+            ("c81:0", true),
+            ("b8:16", true),
+            ("n12", false),
+            ("+usb:1-2", false),
+            (".#c81:0f3a1", false),
+        ] {
+            let change = DirectoryChange::Entry(name.as_ref());
+            assert_eq!(may_concern_device_node(change), wanted, "{name}");
+        }
+        assert!(may_concern_device_node(DirectoryChange::Unknown));
+    }
 
     #[test]
     fn the_part_of_a_pattern_that_is_one_directory_is_watched() {
