@@ -41,10 +41,10 @@ const KNOWN_CIRCLES: [(&str, &str); 9] = [
         "injection-plan/src/cdi",
         "common_mounts devices directory generator spec",
     ),
-    ("injection-plan/src/plan", "builder remarks"),
+    ("injection-plan/src/plan", "builder request_warnings"),
     (
         "injection-plan/src/request",
-        "cdi_name error list names node_paths selection variables waiting",
+        "awaited_device cdi_name error list names node_paths selection variables",
     ),
 ];
 

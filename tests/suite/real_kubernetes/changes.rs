@@ -249,9 +249,9 @@ fn lose_record(node: &Node, event: impl FnOnce() -> Result<()>) -> Result<()> {
     event()?;
     node.start_daemon(Daemon::Kubelet)?;
     node.until_devices()?;
-    // The kubelet takes all 64 devices for free. Which of them it gives is its own choice, so the
-    // other pod requests so many that one of the holder's two devices is among them.
-    let others = Pod::new(Overlay::Cdi, "others", 63)
+    // The kubelet takes all 64 devices for free, and the scheduler 62. Which of them the other pod
+    // gets is the kubelet's choice, so it requests all of these.
+    let others = Pod::new(Overlay::Cdi, "others", 62)
         .that_stays()
         .start(node)?;
     let overlap = others.opened.intersection(&holder.opened).count();
