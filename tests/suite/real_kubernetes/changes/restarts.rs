@@ -318,13 +318,18 @@ fn end_newer_instance(node: &Node, signal: &str) -> Result<usize> {
     Ok(arrivals.refused)
 }
 
+/// Waits until a kubelet that has just started has registered the plugin.
+pub(super) fn wait_for_registration(node: &Node) -> Result<()> {
+    node.until("the kubelet has registered the plugin", || {
+        OURS.count_registrations(node).map(|_| true)
+    })
+}
+
 /// The plugin registers again when the kubelet has made its socket.
 pub(super) fn kubelet_restarts(node: &Node) -> Result<()> {
     let start = Instant::now();
     node.restart(Daemon::Kubelet, "TERM")?;
-    node.until("the kubelet has registered the plugin", || {
-        OURS.count_registrations(node).map(|_| true)
-    })?;
+    wait_for_registration(node)?;
     println!("registered {:.1?} after the kubelet's end", start.elapsed());
     node.until_devices()
 }
@@ -355,9 +360,7 @@ pub(super) fn count_refused_at_reboot(
         Ok(())
     })?;
     // The status of the node still has the devices of before the reboot, until the kubelet reports.
-    node.until("the kubelet has registered the plugin", || {
-        OURS.count_registrations(node).map(|_| true)
-    })?;
+    wait_for_registration(node)?;
     let registered = start.elapsed();
     node.until_devices()?;
     let mut refused = 0;
