@@ -63,6 +63,11 @@ impl PrivateHost {
         command
     }
 
+    /// Returns the id of the first process of the private host, as processes outside see it.
+    pub fn pid(&self) -> u32 {
+        self.first
+    }
+
     /// Returns the path by which processes outside see the root directory of the private host.
     pub fn root(&self) -> PathBuf {
         format!("/proc/{}/root", self.first).into()

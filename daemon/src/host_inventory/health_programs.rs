@@ -59,8 +59,8 @@ impl HealthPrograms {
         let mut failure_reasons = BTreeSet::new();
         let mut needed_commands: BTreeMap<CommandLine, Vec<HealthCommand>> = BTreeMap::new();
         for device in devices {
-            for reading in &device.deferred_checks {
-                let command = match HealthCommand::from_deferred_check(reading, device) {
+            for deferred_check in &device.deferred_checks {
+                let command = match HealthCommand::from_deferred_check(deferred_check, device) {
                     None => continue,
                     Some(Ok(command)) => command,
                     Some(Err(error)) => {

@@ -268,7 +268,10 @@ pub fn scan_host<'a>(
         }
         response_checks.extend(ResponseCheck::from_devices(class, &inventory, host));
         let log_rules = inventory.devices.iter().flat_map(|device| {
-            let rules = device.deferred_checks.iter().map(|reading| &reading.rule);
+            let rules = device
+                .deferred_checks
+                .iter()
+                .map(|deferred_check| &deferred_check.rule);
             let log_rules = rules.filter(|rule| matches!(rule, DeferredRule::NoLoggedFault { .. }));
             log_rules.map(|rule| (device.id.clone(), rule.clone()))
         });

@@ -22,7 +22,7 @@ pub struct HealthCheck {
     pub advice: Option<String>,
     /// Whether the check is only about the device as a whole. If such a check fails, partitions of
     /// the device can still be made.
-    pub concerns_undivided_use: bool,
+    pub is_about_whole_device: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -214,7 +214,7 @@ pub(super) struct RawHealthCheck {
     /// With `value`: whether the check is only about the device as a whole. If such a check fails,
     /// partitions of the device (`[[parts]]`) can still be made.
     #[serde(rename = "of_whole")]
-    concerns_undivided_use: Option<bool>,
+    is_about_whole_device: Option<bool>,
 }
 
 const VALID_FORMS: &str = "a health check is `exists`, or `value` with `equals`, `one_of` or \
@@ -233,7 +233,7 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
 
     fn try_from(mut raw: RawHealthCheck) -> Result<Self, &'static str> {
         let (debounce_seconds, advice) = (raw.debounce_seconds.take(), raw.advice.take());
-        let concerns_undivided_use = raw.concerns_undivided_use.take().unwrap_or(false);
+        let is_about_whole_device = raw.is_about_whole_device.take().unwrap_or(false);
         let (test, form) = if let Some(command) = raw.program.take() {
             (
                 HealthTest::Program(raw.take_program(command)?),
@@ -270,14 +270,14 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
         if debounce_seconds.is_some() && !test.supports_debouncing() {
             return Err(DEBOUNCE_KEYS);
         }
-        if concerns_undivided_use && !matches!(test, HealthTest::Value { .. }) {
+        if is_about_whole_device && !matches!(test, HealthTest::Value { .. }) {
             return Err("`of_whole` goes with `value`");
         }
         Ok(HealthCheck {
             test,
             debounce_time: debounce_seconds.map(to_duration),
             advice,
-            concerns_undivided_use,
+            is_about_whole_device,
         })
     }
 }

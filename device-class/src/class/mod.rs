@@ -72,7 +72,7 @@ pub(crate) use prefilter::{find_extended_class, find_request_variable, may_be_re
 pub use prepare::{MAX_CONTAINER_START_TIME, Prepare, Timeout};
 pub use property_program::PropertyProgram;
 pub(crate) use property_program::list_word_attributes;
-pub use report_pattern::{ReportPattern, skip_report_patterns};
+pub use report_pattern::{ReportPattern, disable_report_patterns};
 pub use request::{EnvPairSpec, Normalization, RequestSpec, RequirementSpec};
 pub use schema::JSON_SCHEMA;
 #[cfg(test)]

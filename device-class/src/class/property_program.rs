@@ -209,7 +209,7 @@ impl<'de> Deserialize<'de> for PropertyProgram {
         // This is not a recursion: `remote = "Self"` makes serde derive an inherent function of
         // this name, which comes before that of the trait.
         let program = Self::deserialize(deserializer)?;
-        if !report_pattern::skips_report_patterns() {
+        if !report_pattern::are_report_patterns_disabled() {
             program.check().map_err(D::Error::custom)?;
         }
         Ok(program)

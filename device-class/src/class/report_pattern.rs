@@ -7,22 +7,22 @@ use serde::Deserialize;
 
 use super::attribute::RegexPattern;
 
-static SKIPS_REPORT_PATTERNS: AtomicBool = AtomicBool::new(false);
+static ARE_REPORT_PATTERNS_DISABLED: AtomicBool = AtomicBool::new(false);
 
 /// Turns off the compilation of every [`ReportPattern`] in this process. The hook calls this
 /// function, because compiling expressions that it does not use would delay the start of every
 /// container. Mistakes in the expressions are still reported by the plugin and by `boathook check`.
-pub fn skip_report_patterns() {
-    SKIPS_REPORT_PATTERNS.store(true, Ordering::Relaxed);
+pub fn disable_report_patterns() {
+    ARE_REPORT_PATTERNS_DISABLED.store(true, Ordering::Relaxed);
 }
 
-/// Returns whether [`skip_report_patterns`] was called in this process.
-pub(super) fn skips_report_patterns() -> bool {
-    SKIPS_REPORT_PATTERNS.load(Ordering::Relaxed)
+/// Returns whether [`disable_report_patterns`] was called in this process.
+pub(super) fn are_report_patterns_disabled() -> bool {
+    ARE_REPORT_PATTERNS_DISABLED.load(Ordering::Relaxed)
 }
 
 /// A regular expression for a node label or for the output of a driver's program. If
-/// [`skip_report_patterns`] was called before the class file was read, the expression is `None` and
+/// [`disable_report_patterns`] was called before the class file was read, the expression is `None` and
 /// matches nothing.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "String")]
@@ -32,7 +32,7 @@ impl TryFrom<String> for ReportPattern {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        if skips_report_patterns() {
+        if are_report_patterns_disabled() {
             return Ok(ReportPattern(None));
         }
         RegexPattern::try_from(text).map(|pattern| ReportPattern(Some(pattern.0)))

@@ -98,7 +98,7 @@ pub(super) fn build_device(
             unmasked_entries.push(mask::find_unmasked_entry(unmask, attributes, host)?);
         }
     }
-    let (health, deferred_checks, undivided_use_fault) = {
+    let (health, deferred_checks, whole_device_fault) = {
         let checks = spec.health.iter().chain(&source.health);
         let is_enabled = |check: &&HealthCheck| {
             class.settings.runs_health_programs || !matches!(check.test, HealthTest::Program(_))
@@ -163,7 +163,7 @@ pub(super) fn build_device(
         replicas,
         aliases: aliases?.into_iter().filter(is_name).collect(),
         health,
-        undivided_use_fault,
+        whole_device_fault,
         deferred_checks,
         numa: sysfs_dir
             .as_deref()
@@ -189,12 +189,12 @@ fn set_program_paths(
     mut deferred_checks: Vec<DeferredCheck>,
     host: &dyn HostView,
 ) -> Vec<DeferredCheck> {
-    for reading in &mut deferred_checks {
+    for deferred_check in &mut deferred_checks {
         let DeferredRule::Program {
             program,
             host_program,
             ..
-        } = &mut reading.rule
+        } = &mut deferred_check.rule
         else {
             continue;
         };

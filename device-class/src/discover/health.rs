@@ -117,7 +117,7 @@ pub(super) fn check_device<'a>(
     if needs_node && has_no_node {
         fault = Some(describe_absent_nodes(nodes));
     }
-    let mut undivided_use_fault = None;
+    let mut whole_device_fault = None;
     for (number, check) in checks.enumerate() {
         let (source, rule, check_fault) = run_check(check, candidate, host);
         deferred_checks.extend(rule.map(|rule| DeferredCheck {
@@ -125,8 +125,8 @@ pub(super) fn check_device<'a>(
             source,
             rule,
         }));
-        if check.concerns_undivided_use {
-            undivided_use_fault = undivided_use_fault.or(check_fault);
+        if check.is_about_whole_device {
+            whole_device_fault = whole_device_fault.or(check_fault);
         } else {
             fault = fault.or(check_fault);
         }
@@ -135,7 +135,7 @@ pub(super) fn check_device<'a>(
         None => Health::Healthy,
         Some(reason) => Health::Unhealthy { reason },
     };
-    (health, deferred_checks, undivided_use_fault)
+    (health, deferred_checks, whole_device_fault)
 }
 
 /// Returns the reason for users if a device is unhealthy because the host has none of its nodes.
@@ -249,7 +249,7 @@ pub fn is_unhealthy_by_driver_property(class: &DeviceClass, inventory: &Inventor
     let source_checks = sources.iter().flat_map(|source| &source.health);
     let mut checks = class.spec.device.health.iter().chain(source_checks);
     checks.any(|check| match &check.test {
-        HealthTest::Value { value, expected } if !check.concerns_undivided_use => {
+        HealthTest::Value { value, expected } if !check.is_about_whole_device => {
             let is_unhealthy = |device: &Device| {
                 let value = value.fill(&device.attributes);
                 value.is_ok_and(|value| !expected.accepts(&value))

@@ -30,14 +30,14 @@ impl HealthCommand {
     /// Returns the command line of a health check of a device, with the program's path on this
     /// host. Returns `None` if the check runs no program.
     pub fn from_deferred_check(
-        reading: &DeferredCheck,
+        deferred_check: &DeferredCheck,
         device: &Device,
     ) -> Option<Result<Self, TemplateError>> {
         let DeferredRule::Program {
             program,
             host_program,
             advice,
-        } = &reading.rule
+        } = &deferred_check.rule
         else {
             return None;
         };

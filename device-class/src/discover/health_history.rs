@@ -65,14 +65,14 @@ impl HealthHistory {
     ) {
         let mut states = BTreeMap::new();
         for device in devices {
-            for reading in &device.deferred_checks {
+            for deferred_check in &device.deferred_checks {
                 let key = (
                     device.id.to_string(),
-                    reading.check_number,
-                    reading.source.clone(),
+                    deferred_check.check_number,
+                    deferred_check.source.clone(),
                 );
                 let previous_state = self.0.remove(&key);
-                let (state, fault) = match &reading.rule {
+                let (state, fault) = match &deferred_check.rule {
                     DeferredRule::NoLoggedFault {
                         line_prefix,
                         faults,
@@ -93,14 +93,14 @@ impl HealthHistory {
                         }
                         (CheckState::LoggedFault(fault.clone()), fault)
                     }
-                    rule => evaluate_deferred_check(previous_state, reading, rule, now),
+                    rule => evaluate_deferred_check(previous_state, deferred_check, rule, now),
                 };
                 states.insert(key, state);
                 if let (Some(reason), Health::Healthy) = (fault, &device.health) {
                     device.health = Health::Unhealthy { reason };
                 }
             }
-            if let (Some(reason), Health::Healthy) = (&device.undivided_use_fault, &device.health) {
+            if let (Some(reason), Health::Healthy) = (&device.whole_device_fault, &device.health) {
                 let reason = reason.clone();
                 device.health = Health::Unhealthy { reason };
             }
@@ -113,11 +113,11 @@ impl HealthHistory {
 /// the state for the next scan. If the device is unhealthy, also returns the fault.
 fn evaluate_deferred_check(
     previous_state: Option<CheckState>,
-    reading: &DeferredCheck,
+    deferred_check: &DeferredCheck,
     rule: &DeferredRule,
     now: Instant,
 ) -> (CheckState, Option<String>) {
-    let source = &reading.source;
+    let source = &deferred_check.source;
     match rule {
         // These checks are evaluated elsewhere. `update_health_with_log` searches the kernel's log
         // before it calls this function, and its caller runs the programs.

@@ -206,7 +206,7 @@ pub struct Device {
     /// The reason why the device cannot be used as a whole, although its partitions can. A health
     /// check that concerns only the whole device has failed. Such a device is not offered to the
     /// kubelet, and is unhealthy for other callers. `None` means that no such check has failed.
-    pub undivided_use_fault: Option<String>,
+    pub whole_device_fault: Option<String>,
     /// The results of health checks in this scan. A [`HealthHistory`] compares them with earlier
     /// scans.
     pub deferred_checks: Vec<DeferredCheck>,
@@ -396,11 +396,11 @@ fn add_devices(
 
 impl Device {
     /// Returns whether the partitions of the device can be offered. They can if the device is
-    /// healthy, or if it is unhealthy only because of `undivided_use_fault`.
+    /// healthy, or if it is unhealthy only because of `whole_device_fault`.
     pub fn has_healthy_parts(&self) -> bool {
         match &self.health {
             Health::Healthy => true,
-            Health::Unhealthy { reason } => self.undivided_use_fault.as_ref() == Some(reason),
+            Health::Unhealthy { reason } => self.whole_device_fault.as_ref() == Some(reason),
         }
     }
 

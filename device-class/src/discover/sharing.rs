@@ -170,7 +170,7 @@ fn new_empty_combined_device(id: DeviceId, first_member: &Device) -> Device {
         unmasked_entries: Vec::new(),
         net_interfaces: None,
         deferred_checks: Vec::new(),
-        undivided_use_fault: None,
+        whole_device_fault: None,
         ..first_member.clone()
     }
 }

@@ -83,7 +83,7 @@ fn shares_of_a_gpu_that_cannot_be_used_are_unhealthy() {
         let in_parts = found
             .devices
             .iter()
-            .filter(|one| one.undivided_use_fault.is_some());
+            .filter(|one| one.whole_device_fault.is_some());
         assert_eq!(
             in_parts.count(),
             usize::from(expected.contains("mig")),

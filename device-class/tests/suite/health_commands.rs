@@ -34,8 +34,8 @@ fn npus(pci_device: &str) -> Vec<Device> {
 
 fn commands(device: &Device) -> Vec<HealthCommand> {
     let deferred_checks = device.deferred_checks.iter();
-    let commands =
-        deferred_checks.filter_map(|reading| HealthCommand::from_deferred_check(reading, device));
+    let commands = deferred_checks
+        .filter_map(|deferred_check| HealthCommand::from_deferred_check(deferred_check, device));
     commands.map(Result::unwrap).collect()
 }
 

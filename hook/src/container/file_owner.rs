@@ -54,7 +54,7 @@ impl FileOwner {
     /// Sets the file system ids of this thread, so that new files belong to this owner. Dropping
     /// the returned guard restores the previous ids. Returns `None` for [`Self::ROOT`], which needs
     /// no change.
-    pub(super) fn set_for_new_files(self) -> Result<Option<FileOwnerGuard>> {
+    pub(super) fn assume_for_new_files(self) -> Result<Option<FileOwnerGuard>> {
         if self == Self::ROOT {
             return Ok(None);
         }

@@ -77,7 +77,7 @@ impl ContainerRoot {
             owner: properties.owner,
             can_create_device_nodes: properties.can_create_device_nodes,
             procfs,
-            _owner_guard: properties.owner.set_for_new_files()?,
+            _owner_guard: properties.owner.assume_for_new_files()?,
         })
     }
 

@@ -15,7 +15,7 @@ use std::num::NonZeroU32;
 use std::process;
 
 use command_line::CommandLine;
-use device_class::class::skip_report_patterns;
+use device_class::class::disable_report_patterns;
 
 use crate::exit::ExitCode;
 use crate::installation;
@@ -92,7 +92,7 @@ pub fn main() -> process::ExitCode {
 /// it reads the container's state from stdin.
 pub fn run_hook(options: &StartOptions) -> Result<ExitCode, StartError> {
     let confine_result = crate::process::drop_privileges();
-    skip_report_patterns();
+    disable_report_patterns();
     let deadline = Deadline::start(
         options
             .deadline_seconds

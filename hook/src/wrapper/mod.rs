@@ -33,7 +33,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 
-use device_class::class::skip_report_patterns;
+use device_class::class::disable_report_patterns;
 use device_class::config::{Config, RuntimeConfig};
 use device_class::strict_toml::FileError;
 use host_files::printable;
@@ -64,7 +64,7 @@ const CONFIG_PATH_VARIABLE: &str = "BOATHOOK_CONFIG";
 pub fn main() -> process::ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let command_line = CommandLine::parse(&arguments);
-    skip_report_patterns();
+    disable_report_patterns();
     let config_path = std::env::var_os(CONFIG_PATH_VARIABLE).map(PathBuf::from);
     let Err(error) = exec_real_runtime(&command_line, &arguments, config_path.as_deref());
     let message = log::format_error_chain(&error);

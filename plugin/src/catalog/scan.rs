@@ -60,7 +60,7 @@ pub(crate) fn build_resources(
     {
         inventory
             .devices
-            .retain(|device| match &device.undivided_use_fault {
+            .retain(|device| match &device.whole_device_fault {
                 None => true,
                 Some(reason) => {
                     let (class, id) = (&class.name, &device.id);

@@ -47,6 +47,71 @@ fn check(host: &HostDirectory, class: &str, options: &str) -> (Option<i32>, Stri
     (ran.status.code(), format!("{}{}", ran.stdout, ran.stderr))
 }
 
+const PARTS: &str = r#"
+[[discover]]
+path = "/sys/thing{index:number}/part{part:number}"
+additional = true
+part_of = "thing-{serial}"
+attributes = [
+  { name = "serial", file = "/sys/thing{index}/serial" },
+  { name = "name", value = "{serial}-{part}" },
+]
+require = [{ value = "{serial}", none_of = ["broken"] }]
+"#;
+
+/// Another table that finds devices must not hide a mistake in one table.
+#[test]
+fn a_table_that_finds_nothing_is_named() {
+    let host = host(&[("a", "ok"), ("b", "ok")]);
+    host.add_file("/sys/thing0/part0/size", "1").unwrap();
+    let class = THING
+        .replace("[device]\n", &format!("{PARTS}[device]\n"))
+        .replace("id = \"thing-{serial}\"", "id = \"thing-{name}\"")
+        .replace(
+            "file = \"serial\" }]",
+            "file = \"serial\" }, { name = \"name\", value = \"{serial}\" }]",
+        );
+    let (exit, printed) = check(&host, &class, "--strict --expect 2");
+    assert_eq!(exit, Some(code::SUCCESS), "{printed}");
+    assert!(!printed.contains("[[discover]]"), "{printed}");
+    for (from, to, options, expected, says) in [
+        (
+            "/part{part:number}\"",
+            "/piece{part:number}\"",
+            "--strict",
+            code::SUCCESS,
+            "table 2 of [[discover]] finds no device: nothing matches \
+             /sys/thing{index:number}/piece{part:number}",
+        ),
+        (
+            "none_of = [\"broken\"]",
+            "none_of = [\"a\"]",
+            "",
+            code::SUCCESS,
+            "table 2 of [[discover]] finds no device: `require` refuses all that matches",
+        ),
+        (
+            "part_of = \"thing-{serial}\"",
+            "part_of = \"card-{serial}\"",
+            "",
+            code::SUCCESS,
+            "`part_of` names card-a, and no device of this class has this id",
+        ),
+        (
+            "part_of = \"thing-{serial}\"",
+            "part_of = \"card-{serial}\"",
+            "--strict",
+            code::FAILURE,
+            "`part_of` names card-a, and no device of this class has this id",
+        ),
+    ] {
+        assert!(class.contains(from), "{from}");
+        let (exit, printed) = check(&host, &class.replace(from, to), options);
+        assert_eq!(exit, Some(expected), "{to}: {printed}");
+        assert_says(&printed, &[says]);
+    }
+}
+
 #[test]
 fn with_strict_and_expect_a_class_that_finds_less_fails() {
     let two_well = [("a", "ok"), ("b", "ok")];

@@ -92,6 +92,18 @@ impl Clean {
         self.host.command(program)
     }
 
+    /// Returns rpm of this machine for the root of the clean one, which has none. Its scripts run in
+    /// that root. They need the PID namespace of the clean machine, because /proc there shows only
+    /// these processes. The database of packages goes with this value.
+    pub(super) fn rpm(&self) -> Command {
+        let mut rpm = Command::new("nsenter");
+        rpm.args(["--pid", "--net", "--target", &self.host.pid().to_string()]);
+        rpm.args(["--", "rpm", "--root"]).arg(self.file("/"));
+        // Debian's rpm has its database in the home directory.
+        rpm.env("HOME", self.files.path());
+        rpm
+    }
+
     /// Runs lines of a shell in /root, each of which must succeed.
     pub(super) fn run(&self, lines: &str) -> String {
         let mut shell = self.command("/bin/sh");

@@ -114,11 +114,7 @@ fn the_rpm_package_installs_and_leaves_nothing() {
         return;
     };
     clean.write("/etc/docker/daemon.json", "{}");
-    let root = clean.file("/");
-    let rpm = |arguments: &[&str]| {
-        let mut rpm = Command::new("rpm");
-        printed(rpm.arg("--root").arg(&root).args(arguments))
-    };
+    let rpm = |arguments: &[&str]| printed(clean.rpm().args(arguments));
     let package = release().join(format!("boathook-{VERSION}-1.x86_64.rpm"));
     // /bin/sh belongs to a package of another format.
     rpm(&["--install", "--nodeps", package.to_str().unwrap()]);

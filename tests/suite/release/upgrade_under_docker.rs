@@ -32,9 +32,7 @@ impl Format {
                 clean.run(&format!("dpkg --install {name}"));
             }
             Format::Rpm => {
-                let mut rpm = std::process::Command::new("rpm");
-                rpm.arg("--root").arg(clean.file("/"));
-                printed(rpm.args([option, "--nodeps"]).arg(package));
+                printed(clean.rpm().args([option, "--nodeps"]).arg(package));
             }
         }
     }

@@ -4,11 +4,12 @@
 mod golden;
 mod line_difference;
 mod name_conflicts;
+mod sources;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use device_class::config::Config;
 use device_class::discover::{self, FoundClass, FoundEdits, Inventory, PathLookup};
@@ -16,8 +17,6 @@ use device_class::host::{GROUP_FILE_PATH, RecordedHost};
 use device_class::load::ClassSource;
 use device_class::name::CapabilityName;
 use device_class::ownership::OwnershipError;
-use device_class::pattern::PathPattern;
-use device_class::template::Attributes;
 use device_class::{DeviceClass, HostView, ownership};
 use hook::exit::ExitCode;
 use hook::planner::{self, PlannerError};
@@ -26,6 +25,7 @@ use injection_plan::request::RequestNames;
 use serde_json::json;
 
 use name_conflicts::find_name_conflicts;
+use sources::{describe_missing_devices, examine_each_source, find_parts_without_device};
 
 use crate::cli::CheckArguments;
 use crate::command::devices::{self, ListedDevice};
@@ -74,6 +74,9 @@ pub(super) fn run(
         findings.push(create_ownership_finding(class_file_path, &error, config));
     }
     findings.extend(examine_class(&class, &found_class, &default_edits, host));
+    if !found_class.inventory.devices.is_empty() {
+        findings.extend(examine_each_source(&class, host)?);
+    }
     if arguments.should_check_plugin_mounts {
         findings.extend(check_plugin_mounts(&class));
     }
@@ -234,45 +237,17 @@ fn examine_class(
     };
     let mut findings: Vec<Finding> = inventory.warnings.iter().map(to_warning).collect();
     if inventory.devices.is_empty() {
-        let patterns = class
-            .spec
-            .discover
-            .iter()
-            .filter_map(|source| source.path.as_ref());
-        let other_names = patterns
-            .clone()
-            .find_map(|pattern| describe_names_in_directory(pattern, host));
-        let pattern_texts: Vec<String> = patterns.map(ToString::to_string).collect();
-        let patterns = pattern_texts.join(" or ");
-        let refused_candidates = &inventory.refused_candidates;
-        let reason = match &inventory.missing_driver_message {
-            Some(reason) => reason.clone(),
-            None if refused_candidates.count == 0 && !inventory.warnings.is_empty() => {
-                format!("no match of {patterns} can be used; the warnings say why")
-            }
-            None if refused_candidates.count == 0 => {
-                let advice = other_names.unwrap_or_else(|| {
-                    "load the driver, or compare this with the host's paths".to_owned()
-                });
-                format!("nothing matches {patterns}; {advice}")
-            }
-            None => format!(
-                "`require` refuses all that matches {patterns} ({})",
-                refused_candidates.count
-            ),
-        };
-        let create_note = |text: String| Finding::new(Severity::Note, "discover", text);
-        let text = format!("no device of this class on this host: {reason}");
-        findings.push(create_note(text).with_kind(FindingKind::NoDevice));
-        findings.extend(
-            refused_candidates
-                .descriptions
-                .iter()
-                .cloned()
-                .map(create_note),
+        let text = format!(
+            "no device of this class on this host: {}",
+            describe_missing_devices(class, inventory, host)
         );
+        let create_note = |text: String| Finding::new(Severity::Note, "discover", text);
+        findings.push(create_note(text).with_kind(FindingKind::NoDevice));
+        let descriptions = &inventory.refused_candidates.descriptions;
+        findings.extend(descriptions.iter().cloned().map(create_note));
         return findings;
     }
+    findings.extend(find_parts_without_device(inventory));
     for device in &inventory.devices {
         if let discover::Health::Unhealthy { reason } = &device.health {
             let text = format!("{} is unhealthy: {reason}", device.id);
@@ -300,30 +275,6 @@ fn examine_class(
     };
     findings.extend(edits.unusable_reasons().map(to_finding));
     findings
-}
-
-/// Lists the names in the directory of `pattern`, such as `/dev/accel has accel0, accel1`. This
-/// helps a user whose pattern matches none of them. Returns `None` for /dev, because its files
-/// belong to all devices of the host.
-fn describe_names_in_directory(pattern: &PathPattern, host: &dyn HostView) -> Option<String> {
-    const MAX_NAMES: usize = 5;
-    let no_attributes = Attributes::new();
-    let fixed_names = pattern.components().iter();
-    let fixed_names = fixed_names.map_while(|component| component.fixed_name(&no_attributes));
-    let directory = Path::new("/").join(fixed_names.collect::<PathBuf>());
-    let mut names = host.list(&directory).ok()?;
-    if names.is_empty() || directory == Path::new("/dev") {
-        return None;
-    }
-    names.sort_unstable();
-    let other_count = names.len().saturating_sub(MAX_NAMES);
-    names.truncate(MAX_NAMES);
-    let names = names.join(", ");
-    let others_note = match other_count {
-        0 => String::new(),
-        _ => format!(" and {other_count} others"),
-    };
-    Some(format!("{} has {names}{others_note}", directory.display()))
 }
 
 /// Returns a finding for each path that the class reads but that is not mounted in the plugin's

@@ -67,7 +67,7 @@ pub(crate) fn revoke_stale_rules(
     config: &Config,
 ) -> Result<bool, ContainerChangeError> {
     let host_root = &config.host_root;
-    let rule_need = RuleOwnerCheck {
+    let owner_check = RuleOwnerCheck {
         record,
         removed_devices,
         snapshot,
@@ -75,7 +75,7 @@ pub(crate) fn revoke_stale_rules(
     };
     let is_stale = |rule: &&RecordedRule| {
         let mut owners = rule.owners.iter();
-        !rule.owners.is_empty() && !owners.any(|owner| rule_need.is_needed_by(owner, rule))
+        !rule.owners.is_empty() && !owners.any(|owner| owner_check.is_needed_by(owner, rule))
     };
     let stale_rules: Vec<RecordedRule> = record.rules.iter().filter(is_stale).cloned().collect();
     if stale_rules.is_empty() {

@@ -61,7 +61,7 @@ fn a_device_that_can_be_used_in_parts_only_is_not_offered() {
         let found = device_class::discover::find_devices(&class, &host).devices;
         let whole = found
             .iter()
-            .find(|device| device.undivided_use_fault.is_some());
+            .find(|device| device.whole_device_fault.is_some());
         let whole = whole.unwrap_or_else(|| panic!("{found:?}"));
         assert!(whole.id.as_str().contains(id));
         let scan = scan_recorded_host(&[class], &host);

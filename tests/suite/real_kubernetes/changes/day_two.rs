@@ -5,7 +5,6 @@ use std::fs;
 use anyhow::{Context, Result, ensure};
 use harness::binaries;
 
-use super::install_first;
 use crate::real_kubernetes::engine::WITHOUT_ALL_CAPABILITIES;
 use crate::real_kubernetes::node::{BUSYBOX, NAME, Node};
 use crate::real_kubernetes::overlay::Overlay;
@@ -96,12 +95,5 @@ pub(super) fn run_commands(node: &Node, left_out: &[&str]) -> Result<()> {
 }
 
 pub(super) fn commands(node: &Node) -> Result<()> {
-    // `rollout undo` needs an earlier revision of the DaemonSet.
-    node.shell(&format!(
-        "kubectl {SYSTEM} rollout restart daemonset/boathook"
-    ))?;
-    node.rolled_out()?;
-    run_commands(node, &[])?;
-    // The page undoes the last change of the DaemonSet.
-    install_first(node)
+    run_commands(node, &[])
 }

@@ -115,7 +115,7 @@ pub(super) fn reboot(node: &Node) -> Result<()> {
 /// Runs the page's commands but those that enter the plugin's container, or print its log: the plugin
 /// is not in it.
 pub(super) fn day_two(node: &Node) -> Result<()> {
-    run_commands(node, &[" exec ", "-c plugin --since", "rollout undo"])
+    run_commands(node, &[" exec ", "-c plugin --since"])
 }
 
 /// The next instance serves before the earlier one ends, and becomes the service's main process.
