@@ -9,7 +9,9 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
+use std::fs::Permissions;
 use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::thread::sleep;
@@ -21,6 +23,7 @@ use harness::{binaries, exit};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::sys::wait::wait;
 use nix::unistd::{chdir, pivot_root};
 
@@ -89,6 +92,7 @@ fn first(layout: &[String]) -> Result<()> {
         Some((root, directories)) => enter(root, directories)?,
     }
     fresh("tmpfs", "/dev/shm", None)?;
+    cover_null_device()?;
     std::fs::create_dir("/run/lock")?;
     std::fs::write(READY, "")?;
     loop {
@@ -96,6 +100,26 @@ fn first(layout: &[String]) -> Result<()> {
             sleep(Duration::from_millis(50));
         }
     }
+}
+
+/// Mounts a new node over /dev/null. conmon sets the mode of its standard streams to 0777, and they
+/// are /dev/null: the mode of the machine's node would change.
+fn cover_null_device() -> Result<()> {
+    const NULL: &str = "/dev/null";
+    let node = Path::new("/run/null");
+    let mode = Mode::from_bits_truncate(0o666);
+    mknod(node, SFlag::S_IFCHR, mode, makedev(1, 3)).context("cannot make a node of /dev/null")?;
+    std::fs::set_permissions(node, Permissions::from_mode(0o666))?;
+    mount(
+        Some(node),
+        NULL,
+        None::<&str>,
+        MsFlags::MS_BIND,
+        None::<&str>,
+    )
+    .with_context(|| format!("cannot mount a node at {NULL}"))?;
+    std::fs::remove_file(node)?;
+    Ok(())
 }
 
 /// Returns the directories that programs of the tests read: the source tree, cargo's output, and
