@@ -1,13 +1,15 @@
-//! Tests of the alerts in `deploy/monitoring`: `promtool test rules` evaluates their expressions on
-//! written series, as Prometheus does.
+//! Tests of the alerts in `deploy/helm/prometheus-rules.yaml`: `promtool test rules` evaluates their
+//! expressions on written series, as Prometheus does.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
 use harness::captured::Captured;
-use harness::manifests::{documents, repository};
+use harness::manifests::{chart, documents, repository};
 use serde_json::{Value, json};
+
+use crate::manifest::Objects;
 
 /// The series of one node, and what an alert makes of them.
 struct AlertCase {
@@ -432,8 +434,25 @@ fn every_alert_has_a_page() {
     }
 }
 
+#[test]
+fn the_chart_has_the_alerts() {
+    let values = json!({"monitoring": {
+        "enabled": true,
+        "prometheusRule": true,
+        "prometheusRuleLabels": {"release": "prometheus"},
+    }});
+    let Some(objects) = chart(&values).unwrap().map(Objects::from_documents) else {
+        return;
+    };
+    let rule = objects.only("PrometheusRule");
+    let path = repository("deploy/helm/prometheus-rules.yaml");
+    let file = documents(&fs::read_to_string(path).unwrap()).unwrap();
+    assert_eq!(rule["spec"], file[0]["spec"]);
+    assert_eq!(rule["metadata"]["labels"]["release"], "prometheus");
+}
+
 fn read_all_of_rules() -> Vec<Value> {
-    let path = repository("deploy/monitoring/prometheus-rules.yaml");
+    let path = repository("deploy/helm/prometheus-rules.yaml");
     let mut objects = documents(&fs::read_to_string(path).unwrap()).unwrap();
     let mut rules = objects[0]["spec"]["groups"][0]["rules"].take();
     std::mem::take(rules.as_array_mut().unwrap())

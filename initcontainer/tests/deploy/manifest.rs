@@ -123,6 +123,7 @@ fn checked(value: Value) -> Value {
             parse_in_full::<ValidatingAdmissionPolicyBinding>(&value)
         }
         "monitoring.coreos.com/v1/PodMonitor"
+        | "monitoring.coreos.com/v1/PrometheusRule"
         | "security.openshift.io/v1/SecurityContextConstraints" => value,
         other => panic!("no type for {other}"),
     }

@@ -166,7 +166,7 @@ mod tests {
             .collect();
         let queries = concat!(
             include_str!("../../../deploy/monitoring/grafana-dashboard.json"),
-            include_str!("../../../deploy/monitoring/prometheus-rules.yaml"),
+            include_str!("../../../deploy/helm/prometheus-rules.yaml"),
         );
         let words = queries.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
         let names: Vec<&str> = words.filter(|word| word.starts_with("boathook_")).collect();
