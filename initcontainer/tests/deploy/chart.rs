@@ -3,7 +3,7 @@
 use std::fs;
 
 use device_class::config::{Config, LogLevel};
-use harness::manifests::{accepted, chart, chart_with_file, documents, repository};
+use harness::manifests::{accepted, chart, chart_with_file, documents, repository, validate};
 use serde_json::{Value, json};
 
 use crate::classes::{CHECKS, checks_without_toml};
@@ -401,6 +401,24 @@ fn the_example_of_argo_cd_has_values_that_the_chart_accepts() {
     if let Some(objects) = render(&source["helm"]["valuesObject"]) {
         references::check(&objects, &config_maps(&objects));
     }
+}
+
+#[test]
+fn the_examples_of_values_are_accepted() {
+    let mut count = 0;
+    for entry in fs::read_dir(repository("deploy/helm/examples")).unwrap() {
+        let path = entry.unwrap().path();
+        let values = documents(&fs::read_to_string(&path).unwrap()).unwrap();
+        let Some(rendered) = chart(&values[0]).unwrap() else {
+            return;
+        };
+        if let Some(result) = validate(&rendered, "1.33").unwrap() {
+            assert_eq!(result, Ok(()), "{}", path.display());
+        }
+        load_config(&Objects::from_documents(rendered));
+        count += 1;
+    }
+    assert_eq!(count, 3);
 }
 
 #[test]
