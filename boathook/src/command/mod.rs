@@ -40,7 +40,7 @@ use device_class::similar;
 use device_class::strict_toml::FileError;
 use hook::exit::ExitCode;
 use hook::installation;
-use hook::log::{self, LogAudience};
+use hook::log::{self, LogRecipient};
 use hook::oci::{Bundle, BundleError};
 use hook::planner::PlannerError;
 use hook::start::{self, StartError};
@@ -326,7 +326,7 @@ fn find_default_config_path() -> PathBuf {
 /// Initializes the log for a command of a user, and reads the configuration. The hook does not use
 /// this function, because an engine, and not a user, reads the hook's messages.
 fn load_config(cli: &Cli) -> Result<Config, CommandError> {
-    log::init(LogAudience::User, None, cli.log_level());
+    log::init(LogRecipient::User, None, cli.log_level());
     let config = installation::load_configuration(cli.config_path.as_deref())?;
     log::info(|| {
         let directories: Vec<String> = config

@@ -19,7 +19,7 @@ use device_class::class::disable_report_patterns;
 
 use crate::exit::ExitCode;
 use crate::installation;
-use crate::log::{self, LogAudience};
+use crate::log::{self, LogRecipient};
 use crate::sys::deadline::{self, Deadline};
 
 pub use command_line::{StartOptions, parse_log_level};
@@ -80,7 +80,7 @@ pub fn main() -> process::ExitCode {
         }
         Err(error) => {
             // The error is also logged, because the engine may discard the hook's stderr.
-            log::init(LogAudience::Engine, None, None);
+            log::init(LogRecipient::Engine, None, None);
             let message = format!("{error}; see `boathook-hook --help`");
             let is_json = arguments.iter().any(|argument| argument == "--json");
             report_failure(ExitCode::Usage, &message, is_json)
@@ -105,7 +105,7 @@ pub fn run_hook(options: &StartOptions) -> Result<ExitCode, StartError> {
     if let Ok(config) = &mut config {
         config.classes.extend(options.additional_class_dir.clone());
     }
-    log::init(LogAudience::Engine, config.as_ref().ok(), options.log_level);
+    log::init(LogRecipient::Engine, config.as_ref().ok(), options.log_level);
     confine_result?;
     let deadline = deadline
         .as_mut()

@@ -40,7 +40,7 @@ use host_files::printable;
 use nix::unistd::getppid;
 
 use crate::installation;
-use crate::log::{self, LogAudience};
+use crate::log::{self, LogRecipient};
 use crate::oci::{Bundle, read_capped};
 use crate::planner;
 use crate::sys;
@@ -116,7 +116,7 @@ fn exec_real_runtime(
     let runtime_path = match &command_line.action {
         RuntimeCommand::Create(container) => {
             let config = installation::load_configuration(config_path);
-            log::init(LogAudience::Engine, config.as_ref().ok(), None);
+            log::init(LogRecipient::Engine, config.as_ref().ok(), None);
             // The real runtime is searched before config.json is changed, so that config.json stays
             // unchanged if there is none.
             let runtime_path = match &config {
@@ -131,7 +131,7 @@ fn exec_real_runtime(
             runtime_path
         }
         RuntimeCommand::Update(_) | RuntimeCommand::Other => {
-            log::init(LogAudience::Engine, None, None);
+            log::init(LogRecipient::Engine, None, None);
             real_runtime(&load_runtime_config(config_path))?
         }
     };
