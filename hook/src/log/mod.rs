@@ -39,7 +39,7 @@ pub enum LogRecipient {
 /// The log of this process: the places to which messages are written, and the least severe level
 /// that is written.
 struct Log {
-    reader: LogRecipient,
+    recipient: LogRecipient,
     level: LogLevel,
     /// The directory in which this process sees the host's root directory, such as `/` or `/host`.
     /// The node's log is below it.
@@ -51,11 +51,11 @@ static LOG: OnceLock<Log> = OnceLock::new();
 
 /// Sets the destinations of messages and the least severe level that is written. Only the first
 /// call in a process has an effect.
-pub fn init(reader: LogRecipient, config: Option<&Config>, level: Option<LogLevel>) {
+pub fn init(recipient: LogRecipient, config: Option<&Config>, level: Option<LogLevel>) {
     let level = level.or(config.map(|config| config.log_level));
     let host_root = config.map_or(Path::new("/"), |config| &config.host_root);
     LOG.get_or_init(|| Log {
-        reader,
+        recipient,
         level: level.unwrap_or_default(),
         host_root: host_root.to_owned(),
         node_log: OnceLock::new(),
@@ -67,7 +67,7 @@ pub fn init(reader: LogRecipient, config: Option<&Config>, level: Option<LogLeve
 /// container's files.
 pub(crate) fn open_node_log() {
     if let Some(log) = LOG.get()
-        && log.reader == LogRecipient::Engine
+        && log.recipient == LogRecipient::Engine
     {
         log.node_log.get_or_init(|| NodeLog::open(&log.host_root));
     }
@@ -163,7 +163,7 @@ fn write_to_all(level: LogLevel, message: &str, label: &dyn Fn(&str) -> String) 
     let line = format_line(level, message);
     let is_read_by_engine = LOG
         .get()
-        .is_some_and(|log| log.reader == LogRecipient::Engine);
+        .is_some_and(|log| log.recipient == LogRecipient::Engine);
     let text = if is_read_by_engine {
         line.clone()
     } else {

@@ -105,7 +105,11 @@ pub fn run_hook(options: &StartOptions) -> Result<ExitCode, StartError> {
     if let Ok(config) = &mut config {
         config.classes.extend(options.additional_class_dir.clone());
     }
-    log::init(LogRecipient::Engine, config.as_ref().ok(), options.log_level);
+    log::init(
+        LogRecipient::Engine,
+        config.as_ref().ok(),
+        options.log_level,
+    );
     confine_result?;
     let deadline = deadline
         .as_mut()
