@@ -49,17 +49,18 @@ impl Stick<'_> {
         fs::create_dir_all(&list).unwrap();
         let target = Path::new("../../../devices/usb1").join(self.port);
         let interface = format!("{}:1.0", self.port);
-        symlink(&target, list.join(self.port)).unwrap();
         symlink(target.join(&interface), list.join(interface)).unwrap();
         let node = self.host.root().join(self.node());
         fs::create_dir_all(node.parent().unwrap()).unwrap();
         self.host.device(device).make_node(&node).unwrap();
+        // By this link a scan finds the stick, which is complete then.
+        symlink(&target, list.join(self.port)).unwrap();
     }
 
     fn unplug(&self) {
-        fs::remove_dir_all(self.directory()).unwrap();
         let list = self.host.root().join(LIST);
         fs::remove_file(list.join(self.port)).unwrap();
+        fs::remove_dir_all(self.directory()).unwrap();
         fs::remove_file(list.join(format!("{}:1.0", self.port))).unwrap();
         fs::remove_file(self.host.root().join(self.node())).unwrap();
     }
