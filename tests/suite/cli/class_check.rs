@@ -74,6 +74,12 @@ fn a_table_that_finds_nothing_is_named() {
     let (exit, printed) = check(&host, &class, "--strict --expect 2");
     assert_eq!(exit, Some(code::SUCCESS), "{printed}");
     assert!(!printed.contains("[[discover]]"), "{printed}");
+    // A table without `additional` is not used after one that has found devices.
+    let alternative = class
+        .replace("additional = true\n", "")
+        .replace("/part{part:number}\"", "/piece{part:number}\"");
+    let (_, printed) = check(&host, &alternative, "");
+    assert!(!printed.contains("[[discover]]"), "{printed}");
     for (from, to, options, expected, says) in [
         (
             "/part{part:number}\"",

@@ -53,7 +53,7 @@ impl Stick<'_> {
         let node = self.host.root().join(self.node());
         fs::create_dir_all(node.parent().unwrap()).unwrap();
         self.host.device(device).make_node(&node).unwrap();
-        // By this link a scan finds the stick, which is complete then.
+        // A scan finds the stick by this link. It is created last, when the stick is complete.
         symlink(&target, list.join(self.port)).unwrap();
     }
 

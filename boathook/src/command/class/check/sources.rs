@@ -51,10 +51,15 @@ pub(super) fn examine_each_source(
 ) -> Result<Vec<Finding>, PlannerError> {
     let sources = &class.spec.discover;
     let mut findings = Vec::new();
+    let mut has_devices = false;
     if sources.len() < 2 {
         return Ok(findings);
     }
     for (number, source) in (1..).zip(sources) {
+        // After a table that has found devices, a scan uses only tables with `additional`.
+        if has_devices && !source.is_additional {
+            continue;
+        }
         let mut class_with_one_source = class.clone();
         let mut source = source.clone();
         source.is_additional = false;
@@ -63,6 +68,7 @@ pub(super) fn examine_each_source(
         let found = discover::look_up_class(&class_with_one_source, no_capabilities.into(), host)?;
         let inventory = &found.inventory;
         if !inventory.devices.is_empty() || !inventory.hidden_ids.is_empty() {
+            has_devices = true;
             continue;
         }
         let reason = describe_missing_devices(&class_with_one_source, inventory, host);
