@@ -12,7 +12,9 @@ use nix::sys::stat::Mode;
 
 use super::ApplyError;
 use super::tmpfs::{self, TmpfsDirectories};
-use crate::container::{ContainerRoot, FileKind, MountTarget, read_link_target};
+use crate::container::{
+    self, ContainerNamespace, ContainerRoot, FileKind, MountTarget, read_link_target,
+};
 use crate::mount::{self, MountSource, Mounter, TmpfsOptions};
 
 /// A read-only tmpfs that hides the contents of the directory `path` in the container. Only the
@@ -33,6 +35,9 @@ pub struct Mask<'p> {
 /// The size limit of the tmpfs in bytes. Only the contents of created files count. The contents of
 /// mounted files do not count, because they are in other file systems.
 const TMPFS_SIZE_LIMIT_BYTES: u64 = 1 << 20;
+
+/// The maximum number of names that a mask of a container is expected to list.
+const MAX_NAMES: usize = 4096;
 
 const DIRECTORY_MODE: Mode = Mode::from_bits_truncate(0o555);
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o444);
@@ -137,9 +142,8 @@ impl Mask<'_> {
     }
 
     /// Returns the names that the directory in the container lists now. Fails if there are more
-    /// than 4096.
+    /// than [`MAX_NAMES`].
     fn list_entry_names(&self, root: &ContainerRoot) -> Result<BTreeSet<OsString>, ApplyError> {
-        const MAX_NAMES: usize = 4096;
         let Some(directory) = root.open_directory(self.path)? else {
             return Ok(BTreeSet::new());
         };
@@ -151,10 +155,21 @@ impl Mask<'_> {
     fn list_planned_names(&self) -> BTreeSet<OsString> {
         let visible_paths = self.visible_files.iter().map(|(_, path)| *path);
         let created_paths = self.files.keys().chain(self.links.keys());
-        let paths = created_paths.map(PathBuf::as_path).chain(visible_paths);
-        let names = paths.filter_map(|path| to_relative_path(self.path, path).iter().next());
-        names.map(OsStr::to_owned).collect()
+        list_names_in(
+            self.path,
+            created_paths.map(PathBuf::as_path).chain(visible_paths),
+        )
     }
+}
+
+/// Returns the names that `directory` lists if it contains `paths`: the first component of each
+/// path below the directory.
+fn list_names_in<'p>(
+    directory: &Path,
+    paths: impl Iterator<Item = &'p Path>,
+) -> BTreeSet<OsString> {
+    let names = paths.filter_map(|path| to_relative_path(directory, path).iter().next());
+    names.map(OsStr::to_owned).collect()
 }
 
 /// Returns the target of the symbolic link at a path in the container. Returns `None` if there is
@@ -164,6 +179,51 @@ fn find_link_target(root: &ContainerRoot, path: &Path) -> Result<Option<PathBuf>
         return Ok(None);
     };
     Ok(parent.open(name)?.as_ref().and_then(read_link_target))
+}
+
+/// Reports whether a running container has a mask whose links to devices differ from those of the
+/// injection step `action`. The kernel creates the links of a device one after the other, so a link
+/// can appear or disappear after the container got the device.
+///
+/// Only a mask below `/sys/class` or `/sys/bus` is examined. For any other step, and in a container
+/// that does not have the mask, the result is false.
+pub fn has_outdated_links(
+    action: &Action,
+    namespace: &ContainerNamespace,
+) -> Result<bool, container::Error> {
+    let Action::Mask {
+        path,
+        links,
+        files,
+        visible_mounts,
+        ..
+    } = action
+    else {
+        return Ok(false);
+    };
+    if !is_sysfs_link_directory(path) {
+        return Ok(false);
+    }
+    let Some(directory) = namespace.open_directory(path)? else {
+        return Ok(false);
+    };
+    if !directory.is_tmpfs()? {
+        return Ok(false);
+    }
+    let created_paths = links.keys().chain(files.keys());
+    let visible_paths = visible_mounts.iter().map(|mount| &mount.path);
+    let planned_paths = created_paths.chain(visible_paths).map(PathBuf::as_path);
+    let names = directory.list_entry_names(MAX_NAMES)?;
+    if BTreeSet::from_iter(names) != list_names_in(path, planned_paths) {
+        return Ok(true);
+    }
+    for (link_path, target) in links {
+        let link = namespace.open_entry(link_path)?;
+        if link.as_ref().and_then(read_link_target).as_ref() != Some(target) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Fails if the plan has a mask that hides files. The caller calls this function for a container

@@ -43,6 +43,7 @@ pub(crate) use image_directory::IMAGE_LIBRARY_DIRS;
 pub use image_directory::find_image_directory;
 pub use image_names::{MAX_LINK_DEPTH, is_same_library};
 pub use injected_dir::InjectedDir;
+pub use mask::has_outdated_links;
 pub use rules::list_planned_rules;
 pub use sources::{OpenedAction, OpenedStep};
 pub(crate) use stale_nodes::{StaleNode, is_granted_by_cdi};

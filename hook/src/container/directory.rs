@@ -10,6 +10,7 @@ use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
 use super::{Error, FileKind, FileName, HANDLE_NOFOLLOW_FLAGS, Handle, Result};
 
@@ -65,6 +66,17 @@ impl Directory {
             Ok(fd) => Ok(Some(Self::new(fd, &self.entry_path(name)))),
             Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
             Err(errno) => Err(self.system_error("open", name, errno)),
+        }
+    }
+
+    /// Reports whether the directory is on a tmpfs, as the root of a mask is.
+    pub fn is_tmpfs(&self) -> Result<bool> {
+        match fstatfs(&self.fd) {
+            Ok(statfs) => Ok(statfs.filesystem_type() == TMPFS_MAGIC),
+            Err(errno) => {
+                let action = "look at the file system of";
+                Err(Error::system(action, &*self.path, errno))
+            }
         }
     }
 

@@ -255,15 +255,22 @@ impl ContainerNamespace {
         }
     }
 
+    /// Opens a directory of a running container, without entering the container's mount namespace.
+    /// Returns `None` if nothing exists at the path, if it is not a directory, or if the container
+    /// is not running yet.
+    pub fn open_directory(&self, path: &Path) -> Result<Option<Directory>> {
+        let file = self.open_file(path)?;
+        let directory = file.filter(|file| file.kind() == FileKind::Directory);
+        Ok(directory.map(|file| Directory::new(file.into_fd(), path)))
+    }
+
     /// Opens a file of a running container like [`Self::open_file`], but does not follow a symbolic
     /// link at the end of the path. The handle is then on the link itself.
     pub fn open_entry(&self, path: &Path) -> Result<Option<Handle>> {
         let (parent, name) = split_leaf(path)?;
-        match self.open_file(parent)? {
-            Some(directory) if directory.kind() == FileKind::Directory => {
-                Directory::new(directory.into_fd(), parent).open(name)
-            }
-            _ => Ok(None),
+        match self.open_directory(parent)? {
+            Some(directory) => directory.open(name),
+            None => Ok(None),
         }
     }
 

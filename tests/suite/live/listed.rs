@@ -33,9 +33,10 @@ impl Stick<'_> {
         self.host.root().join("sys/devices/usb1").join(self.port)
     }
 
+    /// The interface follows later, as with the kernel.
     fn plug_in(&self, vendor: &str, device: usize) {
         let directory = self.directory();
-        fs::create_dir_all(directory.join(format!("{}:1.0", self.port))).unwrap();
+        fs::create_dir_all(&directory).unwrap();
         for (name, text) in [
             ("idVendor", vendor),
             ("idProduct", "06c1"),
@@ -48,20 +49,34 @@ impl Stick<'_> {
         let list = self.host.root().join(LIST);
         fs::create_dir_all(&list).unwrap();
         let target = Path::new("../../../devices/usb1").join(self.port);
-        let interface = format!("{}:1.0", self.port);
-        symlink(target.join(&interface), list.join(interface)).unwrap();
+        symlink(target, list.join(self.port)).unwrap();
         let node = self.host.root().join(self.node());
         fs::create_dir_all(node.parent().unwrap()).unwrap();
         self.host.device(device).make_node(&node).unwrap();
-        // A scan finds the stick by this link. It is created last, when the stick is complete.
-        symlink(&target, list.join(self.port)).unwrap();
+    }
+
+    fn interface(&self) -> String {
+        format!("{}:1.0", self.port)
+    }
+
+    fn add_interface(&self) {
+        fs::create_dir(self.directory().join(self.interface())).unwrap();
+        let target = Path::new("../../../devices/usb1").join(self.port);
+        let link = self.host.root().join(LIST).join(self.interface());
+        symlink(target.join(self.interface()), link).unwrap();
+    }
+
+    /// As the kernel does when a program chooses another configuration of the device.
+    fn remove_interface(&self) {
+        fs::remove_dir(self.directory().join(self.interface())).unwrap();
+        fs::remove_file(self.host.root().join(LIST).join(self.interface())).unwrap();
     }
 
     fn unplug(&self) {
         let list = self.host.root().join(LIST);
-        fs::remove_file(list.join(self.port)).unwrap();
         fs::remove_dir_all(self.directory()).unwrap();
-        fs::remove_file(list.join(format!("{}:1.0", self.port))).unwrap();
+        fs::remove_file(list.join(self.port)).unwrap();
+        fs::remove_file(list.join(self.interface())).unwrap();
         fs::remove_file(self.host.root().join(self.node())).unwrap();
     }
 }
@@ -85,8 +100,10 @@ fn assert_listed(lab: &Lab, has_modem: bool) {
     let host = &DemoHost::new().unwrap();
     host.add_shipped_class("usb-reader").unwrap();
     let stick = |port, number| Stick { host, port, number };
-    stick("1-1", 2).plug_in("18d1", 4);
-    stick("1-2", 5).plug_in("054c", 3);
+    for (port, number, vendor, device) in [("1-1", 2, "18d1", 4), ("1-2", 5, "054c", 3)] {
+        stick(port, number).plug_in(vendor, device);
+        stick(port, number).add_interface();
+    }
     let mut builder = container(host);
     if has_modem {
         let (major, minor) = host.device(4).number();
@@ -136,6 +153,7 @@ fn assert_listed(lab: &Lab, has_modem: bool) {
         now.unplug();
         tell();
         // The list does not have the device while it is unplugged: its links would lead nowhere.
+        // The follower unmounts a mask before it mounts the next one.
         let is_gone = wait_until(|| masks() == 1 && listed() == expected(&[]));
         assert!(is_gone, "before {port} {number}: {:?}", listed());
         now = stick(port, number);
@@ -143,11 +161,32 @@ fn assert_listed(lab: &Lab, has_modem: bool) {
         tell();
         let node = root.join(now.node());
         assert!(wait_until(|| node.exists()), "{port} {number}");
-        let is_back = wait_until(|| listed() == expected(&[port]));
-        assert!(is_back, "{port} {number}: {:?}", listed());
-        assert_eq!(devnum(port), number.to_string());
+        let without_interface = || {
+            let mut names = expected(&[port]);
+            names.retain(|name| *name != now.interface());
+            names
+        };
+        // The container has the device before the device has an interface, which appears, and
+        // disappears, while the device stays as it is.
+        for has_interface in [false, true, false] {
+            let names = if has_interface {
+                expected(&[port])
+            } else {
+                without_interface()
+            };
+            let is_listed = wait_until(|| masks() == 1 && listed() == names);
+            assert!(is_listed, "{port} {number} {has_interface}: {:?}", listed());
+            if has_interface {
+                now.remove_interface();
+            } else {
+                now.add_interface();
+            }
+            tell();
+        }
         // The mask of another socket is removed.
-        assert_eq!(masks(), 1, "{port} {number}");
+        let is_back = wait_until(|| masks() == 1 && listed() == expected(&[port]));
+        assert!(is_back, "{port} {number}: {} {:?}", masks(), listed());
+        assert_eq!(devnum(port), number.to_string());
     }
     drop(running);
     lab.assert_nothing_left(&bundle);

@@ -291,6 +291,9 @@ impl LockedContainer {
                 {
                     true
                 }
+                action @ Action::Mask { .. } => {
+                    apply::has_outdated_links(action, &self.container.namespace)?
+                }
                 action => apply::find_missing_file(action, &open_file)
                     .map_err(ContainerChangeError::Inspection)?
                     .is_some(),

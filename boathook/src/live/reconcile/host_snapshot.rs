@@ -35,6 +35,16 @@ pub(crate) struct HostDevice {
     /// requested by a name and is now plugged in at another port.
     pub(crate) id: DeviceId,
     pub(crate) nodes: Vec<HostDeviceNode>,
+    /// The device's symbolic links in directories that masks hide, such as /sys/bus/usb/devices.
+    /// The kernel creates the links to the interfaces of a USB device after the device itself.
+    links: Vec<HostLink>,
+}
+
+/// A symbolic link of the host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct HostLink {
+    path: PathBuf,
+    target: PathBuf,
 }
 
 /// A device node of the host, and the path and the links that it has in containers.
@@ -339,9 +349,16 @@ fn find_host_device(scanned_class: &ScannedClass, device: &ContainerDevice) -> O
         .iter()
         .filter_map(to_host_device_node)
         .collect();
+    let links = host_device.unmasked_entries.iter().filter_map(|entry| {
+        Some(HostLink {
+            path: entry.path.clone(),
+            target: entry.link.clone()?,
+        })
+    });
     (!nodes.is_empty()).then(|| HostDevice {
         id: host_device.id.clone(),
         nodes,
+        links: links.collect(),
     })
 }
 
