@@ -10,7 +10,7 @@
 
 pub mod json;
 pub mod pages;
-pub mod process;
+mod process;
 pub mod quantity;
 pub mod scheduler;
 pub mod watch;

@@ -1,27 +1,10 @@
-//! Starts and ends the programs of this crate. This includes their exit codes, asynchronous
-//! runtime, signal handlers and limit of open files.
-
-use std::process::ExitCode;
+//! Runs the programs of this crate until a signal ends them, with their asynchronous runtime and
+//! limit of open files.
 
 use anyhow::Context;
-use clap::Parser;
-use daemon::command_line;
-use daemon::command_line::FAILURE_EXIT_CODE;
 use daemon::signals::EndSignals;
 use kube::Client;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-
-/// Parses the command line of this process and calls `run` with the result. If `run` fails, prints
-/// the error on stderr with the program's name.
-pub fn run_program<C: Parser>(name: &str, run: impl FnOnce(C) -> anyhow::Result<()>) -> ExitCode {
-    match run(command_line::parse_command_line()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            command_line::report_failure(name, &format!("{error:#}"), false);
-            ExitCode::from(FAILURE_EXIT_CODE)
-        }
-    }
-}
 
 /// Runs `serve` on a new asynchronous runtime until it ends, or until this process receives
 /// SIGTERM, SIGINT or SIGQUIT. An end by such a signal is a success.

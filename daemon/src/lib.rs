@@ -6,6 +6,7 @@
 //! * [`http_server`] serves metrics, probes and reviews.
 //! * [`kubelet_api`] has the gRPC interfaces of the kubelet.
 //! * [`host_inventory`] scans the host for devices and notifies of changes.
+//! * [`process`] starts and ends a program.
 //! * [`signals`] ends a program, and reloads its classes.
 //!
 //! Each module but the first is a feature of the crate, so that a program links only what it uses.
@@ -23,5 +24,7 @@ pub mod host_inventory;
 pub mod http_server;
 #[cfg(feature = "kubelet")]
 pub mod kubelet_api;
+#[cfg(feature = "process")]
+pub mod process;
 #[cfg(feature = "signals")]
 pub mod signals;

@@ -3,15 +3,17 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Context;
 use daemon::command_line;
 use daemon::command_line::{FAILURE_EXIT_CODE, print_json, print_lines};
 use daemon::host_inventory::host_program;
+use daemon::process::{block_on, report_error};
 use device_class::config::Config;
 use plugin::Listing;
 use plugin::cli::{Cli, Command, ListOptions, RunOptions};
+
+const NAME: &str = "boathook-plugin";
 
 fn main() -> ExitCode {
     let cli: Cli = command_line::parse_command_line();
@@ -30,21 +32,9 @@ fn main() -> ExitCode {
             directory,
             interfaces,
         }) => open_devices(&directory, &interfaces),
-        Some(Command::ExecInRoot(program)) => {
-            let error = host_program::enter_root_and_exec(
-                &program.root,
-                &program.program,
-                &program.arguments,
-            );
-            let message = format!("cannot run {}: {error}", program.program.display());
-            command_line::print_warning("boathook-plugin", &message);
-            Ok(ExitCode::from(host_program::NOT_EXECUTED_STATUS))
-        }
+        Some(Command::ExecInRoot(program)) => Ok(host_program::exec_in_root(NAME, &program)),
     };
-    result.unwrap_or_else(|error| {
-        command_line::report_failure("boathook-plugin", &format!("{error:#}"), reports_json);
-        ExitCode::from(FAILURE_EXIT_CODE)
-    })
+    result.unwrap_or_else(|error| report_error(NAME, &error, reports_json))
 }
 
 fn list(options: &ListOptions) -> anyhow::Result<ExitCode> {
@@ -60,10 +50,10 @@ fn list(options: &ListOptions) -> anyhow::Result<ExitCode> {
         print_lines(&listing.to_table())?
     }
     for warning in &listing.warnings {
-        command_line::print_warning("boathook-plugin", warning);
+        command_line::print_warning(NAME, warning);
     }
     for problem in &listing.problems {
-        command_line::print_warning("boathook-plugin", &format!("left out: {problem}"));
+        command_line::print_warning(NAME, &format!("left out: {problem}"));
     }
     Ok(ExitCode::from(u8::from(!listing.problems.is_empty())))
 }
@@ -88,10 +78,7 @@ fn open_devices(directory: &Path, interface_directory: &Path) -> anyhow::Result<
         match device.open_error {
             None => print_lines(&format!("{path} works\n"))?,
             Some(error) => {
-                command_line::print_warning(
-                    "boathook-plugin",
-                    &format!("cannot open {path}: {error}"),
-                );
+                command_line::print_warning(NAME, &format!("cannot open {path}: {error}"));
                 exit_code = ExitCode::from(FAILURE_EXIT_CODE);
             }
         }
@@ -103,18 +90,4 @@ fn run(options: RunOptions) -> anyhow::Result<ExitCode> {
     options.log.start();
     block_on(plugin::run(options))?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Runs a future to completion on this thread. Only blocking work, such as a device scan, gets
-/// threads of its own.
-fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the asynchronous runtime")?;
-    let result = runtime.block_on(future);
-    // A device scan on another thread may hang in a driver, so the process waits at most 50 ms for
-    // such threads.
-    runtime.shutdown_timeout(Duration::from_millis(50));
-    result
 }

@@ -5,5 +5,5 @@ use std::process::ExitCode;
 use cluster::scheduler::program::Cli;
 
 fn main() -> ExitCode {
-    cluster::process::run_program("boathook-scheduler", Cli::run)
+    daemon::process::run_program("boathook-scheduler", Cli::run)
 }

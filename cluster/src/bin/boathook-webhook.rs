@@ -5,5 +5,5 @@ use std::process::ExitCode;
 use cluster::webhook::program::Cli;
 
 fn main() -> ExitCode {
-    cluster::process::run_program("boathook-webhook", Cli::run)
+    daemon::process::run_program("boathook-webhook", Cli::run)
 }

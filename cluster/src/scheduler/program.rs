@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -69,10 +70,11 @@ struct RunOptions {
 }
 
 impl Cli {
-    pub fn run(self) -> anyhow::Result<()> {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
         let Command::Run(options) = self.command;
         options.log.start();
-        process::serve_until_signal(serve(options))
+        process::serve_until_signal(serve(options))?;
+        Ok(ExitCode::SUCCESS)
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
@@ -63,14 +64,15 @@ struct RunOptions {
 }
 
 impl Cli {
-    pub fn run(self) -> anyhow::Result<()> {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
-            Command::Crds => Ok(command_line::print_lines(&build_definitions_yaml()?)?),
+            Command::Crds => command_line::print_lines(&build_definitions_yaml()?)?,
             Command::Run(options) => {
                 options.log.start();
-                process::serve_until_signal(serve(options))
+                process::serve_until_signal(serve(options))?;
             }
         }
+        Ok(ExitCode::SUCCESS)
     }
 }
 

@@ -5,20 +5,22 @@
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use injection_plan::program_output::LIBRARY_PATH_ENV;
 
-/// The name of the hidden subcommand that calls [`enter_root_and_exec`].
+use crate::command_line::{self, ChrootProgram};
+
+/// The name of the hidden subcommand that calls [`exec_in_root`].
 pub const IN_ROOT_SUBCOMMAND: &str = "in-root";
 
 /// The exit status of the hidden subcommand if the program could not be executed. Shells use the
 /// same status.
-pub const NOT_EXECUTED_STATUS: u8 = 126;
+pub(super) const NOT_EXECUTED_STATUS: u8 = 126;
 
 /// Builds the command that runs a program of the host with the root directory `root`. A process can
 /// change only its own root directory. So if `root` is not `/`, the command starts this executable
-/// with the hidden subcommand, and the new process calls [`enter_root_and_exec`].
+/// with the hidden subcommand, and the new process calls [`exec_in_root`].
 pub fn build_command(root: &Path, program: &Path, arguments: &[String]) -> Command {
     let mut command;
     if root == Path::new("/") {
@@ -31,9 +33,19 @@ pub fn build_command(root: &Path, program: &Path, arguments: &[String]) -> Comma
     command
 }
 
+/// Executes a program in place of this process, with another root directory. Returns only if it
+/// fails. Then prints the error on stderr with `own_name`, the name of this program, and returns
+/// the exit status.
+pub fn exec_in_root(own_name: &str, program: &ChrootProgram) -> ExitCode {
+    let error = enter_root_and_exec(&program.root, &program.program, &program.arguments);
+    let message = format!("cannot run {}: {error}", program.program.display());
+    command_line::print_warning(own_name, &message);
+    ExitCode::from(NOT_EXECUTED_STATUS)
+}
+
 /// Changes the root directory of this process to `root` and executes the program. This requires
 /// CAP_SYS_CHROOT. Returns only if it fails.
-pub fn enter_root_and_exec(root: &Path, program: &Path, arguments: &[String]) -> io::Error {
+fn enter_root_and_exec(root: &Path, program: &Path, arguments: &[String]) -> io::Error {
     if let Err(error) = nix::unistd::chroot(root) {
         let root = root.display();
         return io::Error::other(format!("cannot change the root to {root}: {error}"));
