@@ -162,12 +162,16 @@ impl ClassDevices {
 
     /// Returns the device with this id, which may be a part or a divided device.
     pub fn find_by_id(&self, id: &DeviceId) -> Option<&Device> {
+        self.iter_all_devices().find(|device| device.id == *id)
+    }
+
+    /// Iterates over the devices and existing parts of the class, and over the divided devices.
+    pub(crate) fn iter_all_devices(&self) -> impl Iterator<Item = &Device> {
         let parents = self
             .divisible_devices
             .iter()
             .map(|parent| &parent.division.whole_device);
-        let mut devices = self.devices().iter().chain(parents);
-        devices.find(|device| device.id == *id)
+        self.devices().iter().chain(parents)
     }
 
     /// Returns the device or the part with this name in ResourceSlices. For the name of a share,

@@ -15,6 +15,7 @@
     allow(clippy::disallowed_methods, reason = "tests make their own files")
 )]
 
+mod api_client;
 mod api_error;
 pub mod claim;
 mod claim_api;

@@ -33,6 +33,9 @@ pub struct PluginAllocations {
     driver_pod: Option<DriverPod>,
 }
 
+/// The resource names and ids that the kubelet checkpoint lists for each pod.
+type DevicesByPod = BTreeMap<PodUid, BTreeSet<(String, String)>>;
+
 /// The devices that the kubelet allocated to containers. Each entry consists of a resource name and
 /// the id of a device or share.
 #[derive(Debug, Clone, Default)]
@@ -48,15 +51,14 @@ pub(crate) struct UnreadableCheckpoint {
 
 impl ContainerDeviceIds {
     /// Returns whether the kubelet allocated the device, or a share of it, through the device
-    /// plugin.
+    /// plugin. Since the allocation, the class may have got another number of replicas or another
+    /// resource, or another class may have taken its place. So a device with a unique id is found
+    /// under every resource, also under that of another vendor's plugin.
     pub(crate) fn contains_device(&self, device: &Device) -> bool {
         let resource = device.resource.as_str();
-        let offered_ids = device.offered_ids();
+        let has_unique_id = device.has_unique_id();
         let matches_device = |(allocated_resource, id): &(String, String)| {
-            allocated_resource == resource
-                && offered_ids
-                    .iter()
-                    .any(|offered_id| offered_id.as_str() == id)
+            device.is_recorded_as(id) && (has_unique_id || allocated_resource == resource)
         };
         self.0.iter().any(matches_device)
     }
@@ -76,18 +78,26 @@ impl PluginAllocations {
         }
     }
 
-    /// Reads the allocated devices. Returns an empty set if there is no checkpoint, because the
-    /// kubelet creates the file only at its first allocation.
-    pub(crate) async fn read(&self) -> Result<ContainerDeviceIds, UnreadableCheckpoint> {
+    /// Reads the devices in the kubelet checkpoint, also those of pods that have ended. Returns an
+    /// empty set if there is no checkpoint, because the kubelet creates the file only at its first
+    /// allocation.
+    pub(crate) fn read_checkpoint(&self) -> Result<ContainerDeviceIds, UnreadableCheckpoint> {
+        let devices_by_pod = self.read_devices_by_pod()?;
+        Ok(ContainerDeviceIds(
+            devices_by_pod.into_values().flatten().collect(),
+        ))
+    }
+
+    fn read_devices_by_pod(&self) -> Result<DevicesByPod, UnreadableCheckpoint> {
         let checkpoint = match KubeletCheckpoint::read(&self.checkpoint_path) {
             Ok(checkpoint) => checkpoint,
-            Err(error) if error.is_absent() => return Ok(ContainerDeviceIds::default()),
+            Err(error) if error.is_absent() => return Ok(DevicesByPod::default()),
             Err(error) => {
                 let path = self.checkpoint_path.clone();
                 return Err(UnreadableCheckpoint { path, error });
             }
         };
-        let mut devices_by_pod = BTreeMap::<_, BTreeSet<_>>::new();
+        let mut devices_by_pod = DevicesByPod::new();
         for allocation in checkpoint.allocations() {
             let pod_devices = devices_by_pod
                 .entry(PodUid::new(allocation.pod_uid))
@@ -96,6 +106,12 @@ impl PluginAllocations {
             pod_devices
                 .extend(devices.map(|id| (allocation.resource.to_owned(), (*id).to_owned())));
         }
+        Ok(devices_by_pod)
+    }
+
+    /// Reads the devices of the containers that may run.
+    pub(crate) async fn read(&self) -> Result<ContainerDeviceIds, UnreadableCheckpoint> {
+        let mut devices_by_pod = self.read_devices_by_pod()?;
         if !devices_by_pod.is_empty()
             && let Some(listed_devices) = self.list_devices().await
             && devices_by_pod

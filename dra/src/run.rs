@@ -12,13 +12,13 @@ use daemon::kubelet_api::dra_health::dra_resource_health_server::DraResourceHeal
 use daemon::kubelet_api::pluginregistration::registration_server::RegistrationServer;
 use daemon::signals::{EndSignals, HangupSignals};
 use host_files::release_lock::NodeReleaseLock;
-use kube::Client;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
+use crate::api_client::ApiClients;
 use crate::claim::{ClaimPreparer, ClaimStore, PartCreator};
 use crate::claim_cleanup;
 use crate::claim_users::ClaimUsers;
@@ -53,9 +53,8 @@ pub async fn run(options: RunOptions) -> Result<(), anyhow::Error> {
     let store = ClaimStore::open(&socket_paths.driver_directory)?;
     let http_listener = listen("--http", node_options.http_address)?;
     let probe_listener = listen("--probes", node_options.probe_address)?;
-    let client = Client::try_default()
-        .await
-        .context("cannot configure the client of the API server")?;
+    let clients = ApiClients::connect().await?;
+    let client = clients.requests.clone();
     let (name, uid) = (options.pod_name, options.pod_uid);
     let driver_pod = name.zip(uid).map(|(name, uid)| DriverPod { name, uid });
     let claim_users = ClaimUsers::new(
@@ -93,7 +92,7 @@ pub async fn run(options: RunOptions) -> Result<(), anyhow::Error> {
     };
     let registry = metrics.build_registry();
     let publisher = Publisher::new(
-        client.clone(),
+        clients,
         options.node_name.clone(),
         options.taint_effect.as_str(),
         metrics,

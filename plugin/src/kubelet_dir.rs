@@ -6,6 +6,7 @@ use anyhow::ensure;
 use daemon::kubelet_api::{KUBELET_SOCKET_NAME, POD_RESOURCES_SOCKET_PATH};
 use device_class::name::ResourceName;
 use injection_plan::claim_record::{DRIVER_DIR_PATH, records_dir_path};
+use injection_plan::kubelet_checkpoint;
 
 /// The maximum length of the path of a Unix socket, in bytes. The kernel's `sun_path` has 108
 /// bytes, of which the last one is zero (unix(7)).
@@ -25,6 +26,10 @@ pub(crate) const SOCKET_SUFFIX: &str = ".sock";
 /// plugin takes a resource over from another one.
 const HANDOVER_SUFFIX: &str = ".handover";
 
+/// The directory with the sockets of device plugins and the kubelet checkpoint, relative to the
+/// kubelet's root directory.
+const DEVICE_PLUGINS_DIR: &str = "device-plugins";
+
 /// The directory that the kubelet's plugin watcher observes, relative to the kubelet's root
 /// directory.
 const PLUGINS_REGISTRY_DIR: &str = "plugins_registry";
@@ -37,6 +42,14 @@ pub(crate) struct KubeletDir(PathBuf);
 /// root directory of a kubelet, such as `/var/lib/kubelet`.
 pub(crate) fn claim_records_dir(kubelet_root: &Path) -> PathBuf {
     records_dir_path(&kubelet_root.join(DRIVER_DIR_PATH))
+}
+
+/// Returns the path of the kubelet checkpoint, which lists the devices of pods. `kubelet_root` is
+/// the root directory of a kubelet, such as `/var/lib/kubelet`.
+pub(crate) fn checkpoint_path(kubelet_root: &Path) -> PathBuf {
+    kubelet_root
+        .join(DEVICE_PLUGINS_DIR)
+        .join(kubelet_checkpoint::FILE_NAME)
 }
 
 impl KubeletDir {
@@ -68,7 +81,7 @@ impl KubeletDir {
     /// Returns the path of the directory with the sockets of the kubelet's device manager and of
     /// device plugins.
     pub(crate) fn device_plugins_dir(&self) -> PathBuf {
-        self.0.join("device-plugins")
+        self.0.join(DEVICE_PLUGINS_DIR)
     }
 
     pub(crate) fn plugins_registry_dir(&self) -> PathBuf {

@@ -16,7 +16,9 @@ use device_class::similar;
 use device_class::strict_toml::FileError;
 use serde_json::{Value, json};
 
-use crate::catalog::{AdvertisedDevice, ClaimedDevices, Resource, Resources, build_resources};
+use crate::catalog::{
+    AdvertisedDevice, ClaimedDevices, PodAllocations, Resource, Resources, build_resources,
+};
 use crate::kubelet_dir;
 
 /// The result of `boathook-plugin list`: the resources of one scan, and the reasons for omitted
@@ -59,12 +61,14 @@ impl Listing {
         let host = RealHost::open(root)
             .with_context(|| format!("cannot open host root {}", root.display()))?;
         let mut memory = ScanState::with_unmounted_classes(classes.unmounted_classes);
-        let host_scan = scan_host(&selected_classes, &host, &mut memory, Instant::now());
+        let mut host_scan = scan_host(&selected_classes, &host, &mut memory, Instant::now());
         let errors = host_scan.class_errors.iter();
         problems.extend(errors.map(|error| error.message.clone()));
         let (claimed_devices, record_errors) =
             ClaimedDevices::read(&kubelet_dir::claim_records_dir(kubelet_root));
         problems.extend(record_errors);
+        let checkpoint_path = kubelet_dir::checkpoint_path(kubelet_root);
+        PodAllocations::new(checkpoint_path, root).withhold_renamed_devices(&mut host_scan);
         let resource_scan = build_resources(host_scan, &claimed_devices, None);
         problems.extend(resource_scan.warnings);
         Ok(Listing {

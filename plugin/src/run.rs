@@ -17,7 +17,6 @@ use daemon::http_server::Limits;
 use daemon::kubelet_api::KUBELET_SOCKET_NAME;
 use daemon::signals::{EndSignals, HangupSignals};
 use host_files::release_lock::NodeReleaseLock;
-use injection_plan::kubelet_checkpoint;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -67,9 +66,7 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
     // error is reported.
     let _instance_socket = Socket::bind_in(&kubelet_dir.device_plugins_dir());
     let metrics = Metrics::default();
-    let checkpoint_path = kubelet_dir
-        .device_plugins_dir()
-        .join(kubelet_checkpoint::FILE_NAME);
+    let checkpoint_path = kubelet_dir::checkpoint_path(kubelet_dir.root());
     let root = config.host_root.clone();
     let (allocation_checker, allocation_reporter) =
         AllocationChecker::new(checkpoint_path.clone(), &root, metrics.clone());
@@ -84,7 +81,7 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
             node_options.cdi_dir,
             node_options.hook_path,
             host_root,
-            pod_allocations,
+            pod_allocations.clone(),
         );
         files.with_hook_config(options.hook_config)
     });
@@ -97,6 +94,7 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
         config,
         grace_period,
         claim_records_dir,
+        pod_allocations,
         cdi_files,
         scan_pause.clone(),
         metrics.clone(),

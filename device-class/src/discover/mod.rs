@@ -180,6 +180,10 @@ impl Inventory {
     }
 }
 
+/// The minimum length in bytes of an id that counts as unique on a host. It is the length of a PCI
+/// address, such as `0000:03:00.0`.
+const MIN_UNIQUE_ID_BYTES: usize = 12;
+
 #[derive(Debug, Clone)]
 pub struct Device {
     /// The id of the device, which is the same in every scan of the same hardware.
@@ -418,11 +422,32 @@ impl Device {
     /// Returns whether the device is offered under `id`. A device that is not shared is offered
     /// under its own id. A shared device is offered under the ids of its shares, such as
     /// `npu-0::1`.
-    pub fn is_offered_as(&self, id: &DeviceId) -> bool {
+    pub fn is_offered_as(&self, id: &str) -> bool {
         match self.replicas {
-            None => self.id == *id,
-            Some(_) => self.has_replica(id.as_str()),
+            None => self.id.as_str() == id,
+            Some(_) => self.has_replica(id),
         }
+    }
+
+    /// Returns whether a container that got the device under `id` has this device. In contrast to
+    /// [`Device::is_offered_as`], `id` may be from a time when the device had another number of
+    /// replicas: its own id, or the id of a share with any number.
+    pub fn is_recorded_as(&self, id: &str) -> bool {
+        let share_number = id
+            .strip_prefix(self.id.as_str())
+            .map(|suffix| suffix.strip_prefix("::"));
+        match share_number {
+            Some(Some(number)) => number.parse::<u16>().is_ok(),
+            Some(None) => id == self.id.as_str(),
+            None => false,
+        }
+    }
+
+    /// Returns whether the id tells the device apart from all other hardware of the host, whatever
+    /// its class. An id such as a PCI address, a UUID or a long serial number does. A short id such
+    /// as `0` or `npu-0` can also be the id of a device of another class.
+    pub fn has_unique_id(&self) -> bool {
+        self.id.as_str().len() >= MIN_UNIQUE_ID_BYTES
     }
 
     /// Returns whether `id` is the id of a share of this device, such as `npu-0::1` for `npu-0`.

@@ -1,12 +1,14 @@
 //! Checks that the devices of a claim that is being prepared are not in use by another prepared
 //! claim. The scheduler checks this as well, when it allocates the devices.
 
+use device_class::discover::Device;
 use device_class::name::{ClassName, DeviceId};
 
 use super::record::{ClaimUid, Record};
 use super::resolved_device::ResolvedDevice;
 use crate::class_devices::{ClassDevices, NamedDevice};
 use crate::names;
+use crate::plugin_allocations::ContainerDeviceIds;
 
 /// The maximum number of claims whose names an error message lists.
 const MAX_NAMED_CLAIMS: usize = 5;
@@ -42,6 +44,11 @@ pub enum ClaimConflict {
         holders: Vec<String>,
         uids: Vec<ClaimUid>,
     },
+    #[error(
+        "a container still has device {device} of pool {pool} by the device plugin: end its pod, \
+         or delete this one, so that it is scheduled again"
+    )]
+    AllocatedByPlugin { pool: String, device: String },
 }
 
 /// A device of a claim, with the ids that the last scan of its class found for it.
@@ -226,6 +233,36 @@ pub(super) fn check_conflicts(
                 used: used_count,
                 holders: list_claim_titles(sharing_records.iter().map(|(record, _)| *record)),
                 uids: list_claim_uids(sharing_records.iter().map(|(record, _)| *record)),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Checks that no container has one of the allocated devices, a part of it, or the device that
+/// contains it, through the device plugin. The taint of such a device does not suffice, because a
+/// claim may tolerate every taint.
+pub(super) fn check_plugin_allocations(
+    devices: &[ResolvedDevice<'_>],
+    previous_record: Option<&Record>,
+    allocated_ids: &ContainerDeviceIds,
+) -> Result<(), ClaimConflict> {
+    let new_devices = devices.iter().filter(|device| {
+        let was_prepared = previous_record.is_some_and(|record| contains_device(record, device));
+        !device.allocated_device.has_admin_access && !was_prepared
+    });
+    for device in new_devices {
+        let claimed_device = ClaimedDevice::from_allocated(device);
+        let is_same_hardware = |other: &&Device| {
+            Some(&other.id) == claimed_device.id
+                || Some(&other.id) == claimed_device.parent
+                || other.part_of.is_some() && other.part_of.as_ref() == claimed_device.id
+        };
+        let mut same_hardware = device.class.iter_all_devices().filter(is_same_hardware);
+        if same_hardware.any(|other| allocated_ids.contains_device(other)) {
+            return Err(ClaimConflict::AllocatedByPlugin {
+                pool: device.allocated_device.pool.clone(),
+                device: device.allocated_device.device.clone(),
             });
         }
     }

@@ -14,6 +14,7 @@ use daemon::kubelet_api::dra::v1::Device;
 use device_class::name::{ClassName, DeviceId};
 use injection_plan::cdi::{CdiHookOptions, SpecificationForm};
 use k8s_openapi::api::resource::v1::ResourceClaim;
+use tokio::runtime::Handle;
 
 use super::allocation::{
     AllocatedDevice, AllocationError, list_allocated_devices, list_reserving_pods,
@@ -27,6 +28,7 @@ use super::specification::{self, SpecificationError};
 use super::store::{ClaimStore, RecordFile, StoreError, StoreLock, UnreadableRecords};
 use crate::class_devices::{ClassDevices, NamedDevice};
 use crate::names;
+use crate::plugin_allocations::ContainerDeviceIds;
 use crate::pod_cgroups::PodUid;
 
 /// The reason why a claim cannot be prepared. The kubelet gets its text.
@@ -139,6 +141,7 @@ impl ClaimPreparer {
             .and_then(|record| record.pods.clone());
         record.pods = merge_pods(previous_pods, record.pods, |_| true);
         conflicts::check_conflicts(&devices, previous_record.as_ref(), &other_records)?;
+        self.check_plugin_allocations(&devices, previous_record.as_ref())?;
         self.store.write_record(&record)?;
         let mut inventory = Cow::Borrowed(inventory);
         if !unready_devices.is_empty() {
@@ -180,6 +183,32 @@ impl ClaimPreparer {
         )?;
         drop(store_lock);
         Ok(build_prepare_response(&record))
+    }
+
+    /// Checks that no container still has one of the devices through the device plugin. If the
+    /// kubelet checkpoint cannot be read, the devices are not checked: the slices say then that no
+    /// device is free.
+    fn check_plugin_allocations(
+        &self,
+        devices: &[ResolvedDevice<'_>],
+        previous_record: Option<&Record>,
+    ) -> Result<(), ClaimConflict> {
+        let allocations = &self.part_creator.allocations;
+        let check = |allocated_ids: &ContainerDeviceIds| {
+            conflicts::check_plugin_allocations(devices, previous_record, allocated_ids)
+        };
+        let Ok(recorded_ids) = allocations.read_checkpoint() else {
+            return Ok(());
+        };
+        if check(&recorded_ids).is_ok() {
+            return Ok(());
+        }
+        // The checkpoint also lists the devices of ended pods. Only now the kubelet is asked which
+        // pods run, because it limits the number of such calls.
+        match Handle::current().block_on(allocations.read()) {
+            Ok(allocated_ids) => check(&allocated_ids),
+            Err(_) => check(&recorded_ids),
+        }
     }
 
     /// Determines the class and the id of an allocated device on this node. Also checks the

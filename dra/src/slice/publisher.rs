@@ -11,13 +11,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Resource, ResourceExt};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::plan::{SliceAction, plan_actions, plan_pools};
 use super::revert_delay::{MAX_REVERT_DELAY, MIN_REVERT_DELAY, RevertDelay};
 use super::{Pool, SliceFeatures};
+use crate::api_client::ApiClients;
 use crate::api_error;
 use crate::inventory::Inventory;
 use crate::metrics::Metrics;
@@ -30,7 +31,7 @@ const CHANGE_DELAY: Duration = Duration::from_millis(200);
 /// The task that publishes the node's devices as ResourceSlices in the API server.
 pub struct Publisher {
     node_name: String,
-    client: Client,
+    clients: ApiClients,
     features: SliceFeatures,
     metrics: Metrics,
     existing_slices: BTreeMap<String, ResourceSlice>,
@@ -43,10 +44,15 @@ pub struct Publisher {
 impl Publisher {
     /// Creates a publisher. `taint_effect` is the value of `effect` in the taints of unhealthy
     /// devices, such as `NoSchedule`.
-    pub fn new(client: Client, node_name: String, taint_effect: &str, metrics: Metrics) -> Self {
+    pub(crate) fn new(
+        clients: ApiClients,
+        node_name: String,
+        taint_effect: &str,
+        metrics: Metrics,
+    ) -> Self {
         Publisher {
             node_name,
-            client,
+            clients,
             features: SliceFeatures {
                 supports_taints: true,
                 supports_shares: true,
@@ -77,7 +83,7 @@ impl Publisher {
         {
             return;
         }
-        let api = Api::<ResourceSlice>::all(self.client.clone());
+        let api = Api::<ResourceSlice>::all(self.clients.watches.clone());
         let field_selector = format!("spec.nodeName={},spec.driver={DRIVER}", self.node_name);
         let config = watcher::Config::default().fields(&field_selector);
         let mut events = watcher(api, config).default_backoff().boxed();
@@ -219,7 +225,7 @@ impl Publisher {
     }
 
     async fn apply(&mut self, action: SliceAction) -> Result<(), kube::Error> {
-        let api = Api::<ResourceSlice>::all(self.client.clone());
+        let api = Api::<ResourceSlice>::all(self.clients.requests.clone());
         let (sent_slice, stored_slice) = match action {
             SliceAction::Delete(slice) => {
                 let name = slice.name_any();
@@ -259,7 +265,7 @@ impl Publisher {
     /// Requests the node from the API server, and returns an owner reference to it. Because of this
     /// reference, Kubernetes deletes the slices together with the node.
     async fn fetch_owner_reference(&self) -> Result<OwnerReference, kube::Error> {
-        let node = Api::<Node>::all(self.client.clone())
+        let node = Api::<Node>::all(self.clients.requests.clone())
             .get(&self.node_name)
             .await?;
         let reference = node.controller_owner_ref(&());

@@ -21,6 +21,7 @@ mod operation;
 mod parameters;
 mod parts;
 mod parts_faults;
+mod plugin_devices;
 mod pod_resources;
 mod real_functions;
 mod shares;

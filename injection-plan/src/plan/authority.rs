@@ -337,7 +337,7 @@ impl CheckpointDevices {
         let claimed_ids = self.claimed_devices.get(&class.name);
         let mut allocated_ids = self.devices.get(&device.resource).into_iter().flatten();
         claimed_ids.is_some_and(|ids| ids.contains(&device.id))
-            || allocated_ids.any(|id| device.is_offered_as(id))
+            || allocated_ids.any(|id| device.is_recorded_as(id.as_str()))
     }
 
     /// Returns the recorded devices of `class`. The host's devices are indexed by id first, so that
@@ -380,7 +380,10 @@ impl CheckpointDevices {
                 let id_without_share = id.as_str().rsplit_once("::").map(|(id, _)| id);
                 let mut names = [Some(id.as_str()), id_without_share].into_iter().flatten();
                 let position = names.find_map(|name| positions_by_id.get(name).copied());
-                match position.filter(|position: &usize| devices[*position].is_offered_as(id)) {
+                // The number of replicas may have changed since the allocation. The container keeps
+                // its device under the old id, so that it can be restarted.
+                let is_recorded = |position: &usize| devices[*position].is_recorded_as(id.as_str());
+                match position.filter(is_recorded) {
                     Some(position) if devices[position].resource == *resource => {
                         device_positions.insert(position)
                     }

@@ -103,6 +103,38 @@ fn devices_that_were_allocated_are_a_promise() {
     }
 }
 
+/// A container is restarted after the number of replicas of its class has changed. The kubelet still
+/// has the id of that time.
+#[test]
+fn a_container_keeps_its_device_if_the_replicas_change() {
+    let class = |sharing: &str| {
+        let text = format!(
+            "version = 1\nresource = 'example.com/npu'\nrequest = {{ env = 'NPUS' }}\n\
+             discover = [{{ count = 2 }}]\ndevice = {{ id = 'npu-{{index}}' }}\n{sharing}"
+        );
+        parse("npu", &text).unwrap()
+    };
+    let shared = "sharing = { replicas = 2 }\n";
+    for (sharing, id, is_known) in [
+        ("", "npu-1", true),
+        ("", "npu-1::3", true),
+        (shared, "npu-1", true),
+        (shared, "npu-1::1", true),
+        (shared, "npu-1::7", true),
+        (shared, "npu-2::0", false),
+        ("", "npu-1::x", false),
+    ] {
+        let authority = kubelet(&[("example.com/npu", id)]);
+        let plan = plan(&class(sharing), "all", &authority);
+        assert_eq!(plan.is_ok(), is_known, "{id}, {sharing:?}: {plan:?}");
+        if let Ok(plan) = plan {
+            let devices = &plan.grants[0].devices;
+            assert_eq!(devices.len(), 1, "{plan}");
+            assert_eq!(devices[0].as_str(), "npu-1", "{plan}");
+        }
+    }
+}
+
 /// systemd makes the node of KVM wherever there is a driver, also where no processor has
 /// what it needs.
 #[test]

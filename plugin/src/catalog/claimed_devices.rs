@@ -87,12 +87,19 @@ impl ClaimedDevices {
         (claimed_devices, problems)
     }
 
+    /// Returns whether a claim uses the device. The claim may have it by another class, such as one
+    /// whose place this class has taken. Then the device is known only by a unique id.
+    fn contains_device(&self, class: &ClassName, device: &Device) -> bool {
+        let device_ref = DeviceRef::new(class, &device.id);
+        self.devices.contains(&device_ref)
+            || device.has_unique_id() && self.devices.iter().any(|other| other.id == device.id)
+    }
+
     /// Marks a device as unhealthy if a claim uses it or may use it, so that the plugin does not
     /// offer it.
     pub(super) fn withhold_device(&self, class: &ClassName, device: &mut Device) {
-        let device_ref = DeviceRef::new(class, &device.id);
         let reason = match &self.unreadable_reason {
-            _ if self.devices.contains(&device_ref) => {
+            _ if self.contains_device(class, device) => {
                 "a resource claim still has it by boathook-dra".to_owned()
             }
             _ if self.classes_with_new_parts.contains(class) => {

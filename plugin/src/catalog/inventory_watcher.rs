@@ -13,7 +13,8 @@ use injection_plan::cdi::directory::{UnusableClasses, is_removed_mount};
 use tokio::sync::watch;
 
 use super::{
-    CdiFiles, ClaimedDevices, GracePeriod, Resources, ScanPause, build_resources, describe_changes,
+    CdiFiles, ClaimedDevices, GracePeriod, PodAllocations, Resources, ScanPause, build_resources,
+    describe_changes,
 };
 use crate::metrics::Metrics;
 use crate::node_labels::{LabelFile, NodeLabels};
@@ -26,6 +27,8 @@ pub(crate) struct InventoryWatcher {
     grace_period: GracePeriod,
     /// The directory with the claim records of `boathook-dra`.
     claim_records_dir: PathBuf,
+    /// The devices that pods got before the classes were changed.
+    pod_allocations: PodAllocations,
     /// Writes the CDI specifications before the devices are published. `None` means that no
     /// specifications are needed, because something else, such as a runtime handler, adds the hook
     /// to containers.
@@ -48,6 +51,7 @@ impl InventoryWatcher {
         config: Config,
         grace_period: GracePeriod,
         claim_records_dir: PathBuf,
+        pod_allocations: PodAllocations,
         cdi_files: Option<CdiFiles>,
         scan_pause: ScanPause,
         metrics: Metrics,
@@ -57,6 +61,7 @@ impl InventoryWatcher {
         InventoryWatcher {
             grace_period,
             claim_records_dir,
+            pod_allocations,
             host_watcher,
             metrics,
             cdi_files,
@@ -136,11 +141,12 @@ impl InventoryWatcher {
     async fn scan(&mut self, have_classes_changed: bool) {
         let mut cdi_files = self.cdi_files.clone();
         let claim_records_dir = self.claim_records_dir.clone();
+        let pod_allocations = self.pod_allocations.clone();
         // The devices of a class with an unreadable file may still exist, so their specifications
         // are kept.
         let broken_classes = self.host_watcher.broken_classes().cloned();
         let label_file = self.label_file.clone();
-        let scan_task = self.host_watcher.scan(move |host_scan| {
+        let scan_task = self.host_watcher.scan(move |mut host_scan| {
             // A scan is incomplete if a class file is unreadable, or if the ids of a class's
             // devices are not known yet. In that case the previous labels are kept.
             let is_complete = broken_classes.as_ref().is_some_and(BTreeSet::is_empty)
@@ -150,6 +156,7 @@ impl InventoryWatcher {
                 .and_then(|file| file.write(&NodeLabels::from_devices(&host_scan.classes)));
             let unreadable_log_count = host_scan.classes_without_log.len();
             let (claimed_devices, record_errors) = ClaimedDevices::read(&claim_records_dir);
+            pod_allocations.withhold_renamed_devices(&mut host_scan);
             let specification_form = cdi_files.as_ref().map(CdiFiles::specification_form);
             let mut scan = build_resources(host_scan, &claimed_devices, specification_form);
             let cdi_devices = std::mem::take(&mut scan.cdi_devices);
