@@ -126,7 +126,14 @@ impl fmt::Display for Inventory {
                 .numa
                 .map_or("none".to_owned(), |node| node.to_string());
             let (id, resource, health) = (&device.id, &device.resource, &device.health);
-            writeln!(f, "{id}  {resource}  numa {numa_node}  {health}")?;
+            write!(f, "{id}  {resource}  numa {numa_node}  {health}")?;
+            if let Some(index) = &device.index {
+                write!(f, "  index {index}")?;
+            }
+            if !device.aliases.is_empty() {
+                write!(f, "  aliases {}", device.aliases.join(" "))?;
+            }
+            writeln!(f)?;
         }
         self.warnings
             .iter()
