@@ -55,6 +55,8 @@ pub struct Node {
     pub access: Access,
     /// The mode of the node in the container, in octal, such as `0660`. If `mode`, `gid` or `group`
     /// is set, or SELinux labels the container, it gets a new node instead of a mount of the host's.
+    /// If only `mode` is set, the group of the new node is 0. If only the group is set, its mode is
+    /// `0660`.
     pub mode: Option<NodeMode>,
     /// The group id (gid) that owns the node in the container.
     pub gid: Option<GroupId>,
