@@ -11,6 +11,11 @@ pub(super) const CASES: &[Case] = &[
         modules: &[],
         test: containers,
     },
+    Case {
+        name: "selinux-prefix",
+        modules: &[],
+        test: programs_elsewhere,
+    },
     // It is the last case, because Boathook is gone afterwards.
     Case {
         name: "selinux-uninstall",
@@ -55,7 +60,7 @@ const USE: &str = "exec >/tmp/seen 2>&1
     sleep 9999";
 
 /// Starts a container of runc with the labels that engines give.
-const RUNC: &str = r#"mkdir -p /root/bundle; cd /root/bundle; cp -r /root/busybox rootfs; rm -f config.json
+const RUNC: &str = r#"mkdir -p /root/bundle; cd /root/bundle; rm -rf *; cp -r /root/busybox rootfs
     runc spec
     sed -i -e 's/"terminal": true/"terminal": false/' -e 's/"readonly": true/"readonly": false/' \
         -e 's/"process": {/&"selinuxLabel": "system_u:system_r:container_t:s0:c1,c2",/' \
@@ -63,6 +68,16 @@ const RUNC: &str = r#"mkdir -p /root/bundle; cd /root/bundle; cp -r /root/busybo
         -e 's/"PATH=/"BOARD_VISIBLE_DEVICES=all", &/' -e 's,"sh",& \, "/use",' config.json
     cp /root/use rootfs/use; chcon -R system_u:object_r:container_file_t:s0:c1,c2 rootfs
     boathook-runtime run --detach board </dev/null >/root/out 2>&1"#;
+
+/// Starts the same container by containerd. Its client `ctr` has no option for labels.
+const CONTAINERD: &str = r#"sed -e 's,"path": "rootfs","path": "/root/bundle/rootfs",' \
+        /root/bundle/config.json >/root/ctr.json
+    rm -f /root/bundle/rootfs/tmp/seen
+    ctr run --detach --null-io --runc-binary "$(readlink -f "$(command -v boathook-runtime)")" \
+        --config /root/ctr.json board"#;
+
+/// The directory of the programs in another installation. The policy gives programs there no type.
+const PREFIX: &str = "/var/opt/boathook";
 
 /// Containers that SELinux confines use a node and a library.
 fn containers(vm: &mut Vm) -> Result<String> {
@@ -83,9 +98,46 @@ fn containers(vm: &mut Vm) -> Result<String> {
     ensure!(other.is_empty(), "other labels: {other}");
 
     // Debian's policy does not give podman's images their types when an administrator adds them.
+    vm.run("restorecon -R /var/lib/containers")?;
+    use_board_with_each_engine(vm)?;
+
+    // Nodes of a running container have its label, too.
+    let attached = vm.run(
+        "docker run -d --name late --network none --runtime boathook busybox sleep 9999
+        boathook attach late board=all
+        docker exec late head -c 0 /dev/fuse && echo opened
+        boathook detach late
+        docker exec late ls /dev/fuse || echo gone; docker rm -f late",
+    )?;
+    expect(&attached, "opened")?;
+    expect(&attached, "gone")?;
+    expect_no_denials(vm)?;
+    Ok(
+        "Docker, podman, runc and containerd: containers of container_t open a node and read a \
+         library"
+            .to_string(),
+    )
+}
+
+/// The programs are in a directory of which the policy says nothing (`--prefix`).
+fn programs_elsewhere(vm: &mut Vm) -> Result<String> {
     vm.run(&format!(
-        "restorecon -R /var/lib/containers
-        mkdir -p /etc/boathook/classes.d; cat >/etc/boathook/classes.d/board.toml <<'END'\n{CLASS}\nEND
+        "rm -f /etc/boathook/classes.d/board.toml; boathook-init uninstall >&2
+        /root/boathook/bin/boathook-init install --prefix {PREFIX} --restart >&2"
+    ))?;
+    for program in ["boathook-hook", "boathook-runtime", "boathook"] {
+        let label = vm.run(&format!("stat -c %C {PREFIX}/current/bin/{program}"))?;
+        ensure!(label.contains(":bin_t:"), "{program}: {label}");
+    }
+    use_board_with_each_engine(vm)?;
+    expect_no_denials(vm)?;
+    Ok(format!("the same with the programs in {PREFIX}"))
+}
+
+/// A container of each engine opens the node and reads the library.
+fn use_board_with_each_engine(vm: &mut Vm) -> Result<()> {
+    vm.run(&format!(
+        "mkdir -p /etc/boathook/classes.d; cat >/etc/boathook/classes.d/board.toml <<'END'\n{CLASS}\nEND
         cat >/root/use <<'END'\n{USE}\nEND"
     ))?;
     let request = "-e BOARD_VISIBLE_DEVICES=all";
@@ -112,6 +164,12 @@ fn containers(vm: &mut Vm) -> Result<String> {
             "runc state board | sed -n 's/.*\"pid\": \\([0-9]*\\).*/\\1/p'",
             "runc delete --force board",
         ),
+        (
+            "containerd",
+            CONTAINERD.to_string(),
+            "ctr tasks list | awk '$1 == \"board\" { print $2 }'",
+            "ctr tasks kill --signal 9 board; sleep 1; ctr tasks delete board; ctr containers delete board",
+        ),
     ];
     for (engine, start, pid, remove) in started {
         vm.run(&start)?;
@@ -127,22 +185,7 @@ fn containers(vm: &mut Vm) -> Result<String> {
         );
         vm.run(remove)?;
     }
-
-    // Nodes of a running container have its label, too.
-    let attached = vm.run(
-        "docker run -d --name late --network none --runtime boathook busybox sleep 9999
-        boathook attach late board=all
-        docker exec late head -c 0 /dev/fuse && echo opened
-        boathook detach late
-        docker exec late ls /dev/fuse || echo gone; docker rm -f late",
-    )?;
-    expect(&attached, "opened")?;
-    expect(&attached, "gone")?;
-    expect_no_denials(vm)?;
-    Ok(
-        "Docker, podman and runc: containers of container_t open a node and read a library"
-            .to_string(),
-    )
+    Ok(())
 }
 
 /// Nothing that Boathook wrote stays.
