@@ -6,6 +6,7 @@ use std::path::Path;
 
 use device_class::config::Config;
 use device_class::device::DeviceRule;
+use device_class::discover::is_sysfs_link_directory;
 use device_class::name::ClassName;
 use hook::apply;
 use hook::attachment::{AttachmentRecord, ContainerDevice};
@@ -17,7 +18,7 @@ use injection_plan::plan::{Action, INJECTED_DIR, InjectionPlan, InjectionStep, S
 use crate::live::ContainerChangeError;
 use crate::live::announce::{DeviceChange, announce_devices};
 use crate::live::container::{ContainerLocation, LockedContainer};
-use crate::live::reconcile::{ContainerChange, is_in_injected_dir};
+use crate::live::reconcile::{ContainerChange, OtherLinks, is_in_injected_dir};
 
 /// The plan for attaching devices to a container. The container stays locked as long as this value
 /// exists.
@@ -136,6 +137,9 @@ impl PlannedAttachment {
                 step.owner_labels.clone(),
             ));
         }
+        if planner_error.is_some() {
+            keep_other_devices_listed(&mut plan, &locked_container, config)?;
+        }
         let final_rules = apply::list_planned_rules(&plan);
         let final_steps = plan.steps.clone();
         locked_container.retain_missing_steps(
@@ -225,6 +229,32 @@ pub(crate) fn attach(
         announce_devices(&new_device_record, DeviceChange::Attached, config);
     }
     Ok(warnings)
+}
+
+/// Changes a plan that lacks the container's other devices, so that their masks still list them. A
+/// mask below `/sys/class` or `/sys/bus` keeps their links. Any other mask stays as it is.
+fn keep_other_devices_listed(
+    plan: &mut InjectionPlan,
+    locked_container: &LockedContainer,
+    config: &Config,
+) -> Result<(), ContainerChangeError> {
+    let namespace = &locked_container.container.namespace;
+    let mut present_masks = BTreeSet::new();
+    for step in &plan.steps {
+        if let Action::Mask { path, .. } = &step.action
+            && !is_sysfs_link_directory(path)
+            && let Some(directory) = namespace.open_directory(path)?
+            && directory.is_tmpfs()?
+        {
+            present_masks.insert(path.clone());
+        }
+    }
+    plan.steps.retain(
+        |step| !matches!(&step.action, Action::Mask { path, .. } if present_masks.contains(path)),
+    );
+    let host = planner::open_host(config)?;
+    OtherLinks::find(plan, &BTreeSet::new(), namespace, &host)?.add_to_plan(plan);
+    Ok(())
 }
 
 fn is_net_interface(action: &Action) -> bool {

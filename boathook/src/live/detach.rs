@@ -26,7 +26,7 @@ use crate::live::container::{
     device_holders::{DeviceHolder, find_device_holders},
     require_root,
 };
-use crate::live::reconcile::remove_container_files;
+use crate::live::reconcile::remove_detached_files;
 
 /// The result of `boathook detach`: the changes of the container, and those that failed.
 #[derive(Default)]
@@ -87,7 +87,7 @@ pub(crate) fn detach(
         return Ok(DetachResult::default());
     }
     Stage::SettingRules.begin();
-    let warnings = match record.revoke_rules(&detached_record.rules, &remaining_record) {
+    let mut warnings = match record.revoke_rules(&detached_record.rules, &remaining_record) {
         Ok(warnings) => warnings,
         Err(error) => {
             let still_allowed_rules =
@@ -136,9 +136,11 @@ pub(crate) fn detach(
     let record_with_files = record_file
         .update(&record, detach_without_files)
         .map_err(ContainerChangeError::FilesRemain)?;
-    let removal_error = match remove_container_files(&record, &detached_record) {
+    let removal = remove_detached_files(&record, &detached_record, &remaining_record, config);
+    let removal_error = match removal {
         Err(error) if !record.has_ended() => Some(error),
-        _ => {
+        removal => {
+            warnings.extend(removal.unwrap_or_default());
             if let Some(record_with_files) = record_with_files {
                 let mut record_without_files = record_with_files.clone();
                 let is_remaining = |file: &CreatedFile| !detached_record.files.contains(file);

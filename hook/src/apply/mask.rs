@@ -37,12 +37,28 @@ pub struct Mask<'p> {
 const TMPFS_SIZE_LIMIT_BYTES: u64 = 1 << 20;
 
 /// The maximum number of names that a mask of a container is expected to list.
-const MAX_NAMES: usize = 4096;
+pub(super) const MAX_NAMES: usize = 4096;
 
 const DIRECTORY_MODE: Mode = Mode::from_bits_truncate(0o555);
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o444);
 
-impl Mask<'_> {
+impl<'p> Mask<'p> {
+    /// Returns a mask over the directory `path` that contains only symbolic links. `no_files` is an
+    /// empty map.
+    pub(super) fn from_links(
+        path: &'p Path,
+        links: &'p BTreeMap<PathBuf, PathBuf>,
+        no_files: &'p BTreeMap<PathBuf, String>,
+    ) -> Self {
+        Mask {
+            path,
+            should_create_dir: false,
+            files: no_files,
+            links,
+            visible_files: Vec::new(),
+        }
+    }
+
     /// Mounts the mask over the directory. If the container does not have the directory, creates
     /// the directory or does nothing, as `should_create_dir` says. Does nothing if the mask is
     /// already mounted, because the hook may run twice.
@@ -85,6 +101,14 @@ impl Mask<'_> {
             mounts.push((source, target));
         }
         tmpfs::attach_with_mounts(staged_tmpfs, mounts, mounter)
+    }
+
+    /// Reports whether this mask is mounted in the container.
+    pub(super) fn is_mounted(&self, root: &ContainerRoot) -> Result<bool, ApplyError> {
+        match root.open_mount_point(self.path, FileKind::Directory)? {
+            Some(target) => self.is_complete(root, &target),
+            None => Ok(false),
+        }
     }
 
     /// Reports whether a tmpfs with all contents of the mask is already mounted.
@@ -186,10 +210,13 @@ fn find_link_target(root: &ContainerRoot, path: &Path) -> Result<Option<PathBuf>
 /// can appear or disappear after the container got the device.
 ///
 /// Only a mask below `/sys/class` or `/sys/bus` is examined. For any other step, and in a container
-/// that does not have the mask, the result is false.
+/// without the directory, the result is false. If the directory has no mask, the result is
+/// `was_mounted`. This argument says whether the mask was mounted before: the replacement of a mask
+/// may have been interrupted after the old mask was unmounted.
 pub fn has_outdated_links(
     action: &Action,
     namespace: &ContainerNamespace,
+    was_mounted: bool,
 ) -> Result<bool, container::Error> {
     let Action::Mask {
         path,
@@ -208,7 +235,7 @@ pub fn has_outdated_links(
         return Ok(false);
     };
     if !directory.is_tmpfs()? {
-        return Ok(false);
+        return Ok(was_mounted);
     }
     let created_paths = links.keys().chain(files.keys());
     let visible_paths = visible_mounts.iter().map(|mount| &mount.path);

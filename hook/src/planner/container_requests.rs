@@ -76,7 +76,7 @@ impl<'b> ContainerRequests<'b> {
 
     /// Returns whether the container may request the class of this class file. If the result is
     /// false, the container certainly does not, and the file need not be parsed.
-    pub(super) fn may_request_class(&self, source: &ClassSource) -> bool {
+    pub fn may_request_class(&self, source: &ClassSource) -> bool {
         self.requests_class_by_name(source.name.as_str())
             || source.may_be_requested(|variable| self.bundle.env.get(variable).is_some())
     }

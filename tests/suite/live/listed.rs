@@ -1,6 +1,8 @@
 //! The kernel's list of USB devices in a container, while its device is unplugged and comes back.
 //! The hosts' /sys is a written one, which the container has as its own.
 
+mod other_devices;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -15,17 +17,17 @@ use crate::lab::{Lab, STAGE, hook, on_each_cgroup_version};
 
 on_each_cgroup_version!(the_list_has_the_device_wherever_it_is_plugged_in);
 
-const LIST: &str = "sys/bus/usb/devices";
+pub(super) const LIST: &str = "sys/bus/usb/devices";
 
 /// A USB device with one interface.
-struct Stick<'h> {
-    host: &'h DemoHost,
-    port: &'static str,
-    number: u32,
+pub(super) struct Stick<'h> {
+    pub(super) host: &'h DemoHost,
+    pub(super) port: &'static str,
+    pub(super) number: u32,
 }
 
 impl Stick<'_> {
-    fn node(&self) -> PathBuf {
+    pub(super) fn node(&self) -> PathBuf {
         PathBuf::from(format!("dev/bus/usb/001/{:03}", self.number))
     }
 
@@ -34,7 +36,7 @@ impl Stick<'_> {
     }
 
     /// The interface follows later, as with the kernel.
-    fn plug_in(&self, vendor: &str, device: usize) {
+    pub(super) fn plug_in(&self, vendor: &str, device: usize) {
         let directory = self.directory();
         fs::create_dir_all(&directory).unwrap();
         for (name, text) in [
@@ -55,11 +57,11 @@ impl Stick<'_> {
         self.host.device(device).make_node(&node).unwrap();
     }
 
-    fn interface(&self) -> String {
+    pub(super) fn interface(&self) -> String {
         format!("{}:1.0", self.port)
     }
 
-    fn add_interface(&self) {
+    pub(super) fn add_interface(&self) {
         fs::create_dir(self.directory().join(self.interface())).unwrap();
         let target = Path::new("../../../devices/usb1").join(self.port);
         let link = self.host.root().join(LIST).join(self.interface());
@@ -67,12 +69,12 @@ impl Stick<'_> {
     }
 
     /// As the kernel does when a program chooses another configuration of the device.
-    fn remove_interface(&self) {
+    pub(super) fn remove_interface(&self) {
         fs::remove_dir(self.directory().join(self.interface())).unwrap();
         fs::remove_file(self.host.root().join(LIST).join(self.interface())).unwrap();
     }
 
-    fn unplug(&self) {
+    pub(super) fn unplug(&self) {
         let list = self.host.root().join(LIST);
         fs::remove_dir_all(self.directory()).unwrap();
         fs::remove_file(list.join(self.port)).unwrap();
@@ -147,8 +149,9 @@ fn assert_listed(lab: &Lab, has_modem: bool) {
     assert_eq!(listed(), expected(&["1-2"]));
     assert_eq!((devnum("1-2").as_str(), masks()), ("5", 1));
 
-    let _follower = Follower::start(lab, host);
+    let follower = Follower::start(lab, host);
     let mut now = stick("1-2", 5);
+    let mut logged = 0;
     for (port, number, device) in [("1-2", 7, DemoHost::UNLIKE), ("1-4", 9, 3), ("1-2", 11, 3)] {
         now.unplug();
         tell();
@@ -166,6 +169,9 @@ fn assert_listed(lab: &Lab, has_modem: bool) {
             names.retain(|name| *name != now.interface());
             names
         };
+        let is_logged = || follower.has_said("felica-A1 of usb-reader is /dev/");
+        assert!(wait_until(|| is_logged() > logged), "{port} {number}");
+        logged = is_logged();
         // The container has the device before the device has an interface, which appears, and
         // disappears, while the device stays as it is.
         for has_interface in [false, true, false] {
@@ -187,6 +193,8 @@ fn assert_listed(lab: &Lab, has_modem: bool) {
         let is_back = wait_until(|| masks() == 1 && listed() == expected(&[port]));
         assert!(is_back, "{port} {number}: {} {:?}", masks(), listed());
         assert_eq!(devnum(port), number.to_string());
+        // A program of the container can remove the interfaces and add them again at any time.
+        assert_eq!(is_logged(), logged, "{}", follower.said());
     }
     drop(running);
     lab.assert_nothing_left(&bundle);

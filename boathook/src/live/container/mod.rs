@@ -19,7 +19,7 @@ use hook::sys::deadline::{self, Deadline};
 
 use crate::live::ContainerChangeError;
 
-pub(crate) use remove_files::{is_device_node, remove_created_file};
+pub(crate) use remove_files::{FileRemover, MaskLinks, is_device_node};
 
 /// The id, the first process and the bundle of a running container. They come from the container's
 /// engine or from the container's attachment record.

@@ -4,9 +4,14 @@
 //! file. The check and the removal use the same handle. If the container itself has created a file
 //! at the path, this file is not removed.
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use device_class::discover::is_sysfs_link_directory;
+use hook::apply;
 use hook::attachment::{CreatedFile, CreatedFileKind};
 use hook::container::{self, ContainerRoot, FileKind, FileName, Handle, Parent, read_link_target};
-use hook::mount;
+use hook::mount::{self, SyscallSupport};
 use nix::errno::Errno;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
@@ -16,76 +21,147 @@ use crate::live::ContainerChangeError;
 /// container can stack any number of mounts.
 const MAX_STACKED_MOUNTS: usize = 32;
 
-/// Removes a file from a container's root. Does nothing if the file at its path is not the
-/// file that was created.
-pub(crate) fn remove_created_file(
-    file: &CreatedFile,
-    root: &ContainerRoot,
-) -> Result<(), ContainerChangeError> {
-    let parent = match root.open_parent(&file.path) {
-        // The container has replaced a directory of the path by a file of another kind, so the
-        // recorded file no longer exists. This is not an error, because the other recorded
-        // files must still be removed.
-        Err(error) if error.is_not_directory_error() => None,
-        parent => parent?,
-    };
-    let Some((parent, name)) = parent else {
-        return Ok(());
-    };
-    match &file.kind {
-        CreatedFileKind::Mount(source) => {
-            if let Some(top_mount) = find_top_mount(root, &parent, name)?
-                && top_mount.identity().numbers() == *source
-            {
-                mount::unmount(&top_mount, &file.path, root.procfs())?;
-            }
-            remove_mount_point(file, root, &parent, name)
-        }
-        CreatedFileKind::BindMountedNode(number) => {
-            if let Some(top_mount) = find_top_mount(root, &parent, name)?
-                && is_device_node(&top_mount, *number)
-            {
-                mount::unmount(&top_mount, &file.path, root.procfs())?;
-            }
-            remove_mount_point(file, root, &parent, name)
-        }
-        CreatedFileKind::Tmpfs => {
-            for _ in 0..MAX_STACKED_MOUNTS {
-                match find_top_mount(root, &parent, name)? {
-                    Some(top_mount) if is_created_tmpfs(file, &top_mount) => {
-                        mount::unmount(&top_mount, &file.path, root.procfs())?;
-                    }
-                    _ => break,
+/// The links of masks below `/sys/class` and `/sys/bus`, by the path of the mask. The inner map has
+/// the path and the target of each link.
+pub(crate) type MaskLinks = BTreeMap<PathBuf, BTreeMap<PathBuf, PathBuf>>;
+
+/// Removes recorded files from the root of a container. This process must be in the container's
+/// mount namespace.
+pub(crate) struct FileRemover<'a> {
+    pub(crate) root: &'a ContainerRoot,
+    /// The masks of the container after the removal. They list the devices that the container
+    /// keeps.
+    pub(crate) remaining_masks: &'a MaskLinks,
+    pub(crate) syscall_support: SyscallSupport,
+    /// The SELinux label of a new mask.
+    pub(crate) mount_label: Option<&'a str>,
+}
+
+impl FileRemover<'_> {
+    /// Removes a file from the container's root. Does nothing if the file at its path is not the
+    /// file that was created.
+    pub(crate) fn remove(&self, file: &CreatedFile) -> Result<(), ContainerChangeError> {
+        let root = self.root;
+        let parent = match root.open_parent(&file.path) {
+            // The container has replaced a directory of the path by a file of another kind, so the
+            // recorded file no longer exists. This is not an error, because the other recorded
+            // files must still be removed.
+            Err(error) if error.is_not_directory_error() => None,
+            parent => parent?,
+        };
+        let Some((parent, name)) = parent else {
+            return Ok(());
+        };
+        match &file.kind {
+            CreatedFileKind::Mount(source) => {
+                if let Some(top_mount) = find_top_mount(root, &parent, name)?
+                    && top_mount.identity().numbers() == *source
+                {
+                    mount::unmount(&top_mount, &file.path, root.procfs())?;
                 }
+                remove_mount_point(file, root, &parent, name)
             }
-            remove_mount_point(file, root, &parent, name)
+            CreatedFileKind::BindMountedNode(number) => {
+                if let Some(top_mount) = find_top_mount(root, &parent, name)?
+                    && is_device_node(&top_mount, *number)
+                {
+                    mount::unmount(&top_mount, &file.path, root.procfs())?;
+                }
+                remove_mount_point(file, root, &parent, name)
+            }
+            CreatedFileKind::Tmpfs if is_sysfs_link_directory(&file.path) => {
+                self.remove_link_mask(file, &parent, name)
+            }
+            CreatedFileKind::Tmpfs => {
+                for _ in 0..MAX_STACKED_MOUNTS {
+                    match find_top_mount(root, &parent, name)? {
+                        Some(top_mount) if is_created_tmpfs(file, &top_mount) => {
+                            mount::unmount(&top_mount, &file.path, root.procfs())?;
+                        }
+                        _ => break,
+                    }
+                }
+                remove_mount_point(file, root, &parent, name)
+            }
+            CreatedFileKind::Node(number) => match parent.open(name)? {
+                Some(entry)
+                    if is_device_node(&entry, *number)
+                        && !parent.is_mounted(&entry, root.procfs())? =>
+                {
+                    Ok(parent.remove(name, entry.kind())?)
+                }
+                _ => Ok(()),
+            },
+            CreatedFileKind::Link(link_target, old_target) => match parent.open(name)? {
+                Some(entry) if read_link_target(&entry).as_ref() == Some(link_target) => {
+                    let result = match old_target {
+                        Some(old_target) => parent.replace_symlink_target(name, old_target),
+                        None => parent.remove(name, FileKind::Symlink),
+                    };
+                    Ok(result?)
+                }
+                _ => Ok(()),
+            },
+            CreatedFileKind::Directory => remove_mount_point(file, root, &parent, name),
         }
-        CreatedFileKind::Node(number) => match parent.open(name)? {
-            Some(entry)
-                if is_device_node(&entry, *number)
-                    && !parent.is_mounted(&entry, root.procfs())? =>
-            {
-                Ok(parent.remove(name, entry.kind())?)
-            }
-            _ => Ok(()),
-        },
-        CreatedFileKind::Link(link_target, old_target) => match parent.open(name)? {
-            Some(entry) if read_link_target(&entry).as_ref() == Some(link_target) => {
-                let result = match old_target {
-                    Some(old_target) => parent.replace_symlink_target(name, old_target),
-                    None => parent.remove(name, FileKind::Symlink),
+    }
+
+    /// Unmounts a mask that contains only links to devices. If the container already had a mask
+    /// before, `boathook attach` unmounted it. Then mounts a mask for the devices that remain.
+    fn remove_link_mask(
+        &self,
+        file: &CreatedFile,
+        parent: &Parent,
+        name: FileName<'_>,
+    ) -> Result<(), ContainerChangeError> {
+        let remaining_links = self.remaining_masks.get(&file.path);
+        for _ in 0..MAX_STACKED_MOUNTS {
+            let Some(top_mount) = find_top_mount(self.root, parent, name)? else {
+                break;
+            };
+            // The kernel may have given the identity of the previous mask to a later mask. So the
+            // links must be the right ones, too.
+            let is_previous_mask = Some(top_mount.identity().numbers()) == file.previous_identity
+                && match remaining_links {
+                    Some(links) => apply::has_link_mask(&file.path, links, self.root)?,
+                    None => true,
                 };
-                Ok(result?)
+            if is_previous_mask || !is_tmpfs(&top_mount) {
+                break;
             }
-            _ => Ok(()),
-        },
-        CreatedFileKind::Directory => remove_mount_point(file, root, &parent, name),
+            mount::unmount(&top_mount, &file.path, self.root.procfs())?;
+        }
+        let entry = parent.open(name)?;
+        let entry_identity = entry.map(|entry| entry.identity().numbers());
+        match (file.previous_identity, remaining_links) {
+            // The mask is the directory's first one, and the hook created the directory.
+            (None, _) => remove_mount_point(file, self.root, parent, name),
+            (Some(_), Some(links)) if entry_identity != file.previous_identity => {
+                self.replace_mask(&file.path, links)
+            }
+            (Some(_), _) => Ok(()),
+        }
+    }
+
+    /// Mounts a mask that contains exactly `links`, in place of the mask that the container has.
+    pub(crate) fn replace_mask(
+        &self,
+        path: &Path,
+        links: &BTreeMap<PathBuf, PathBuf>,
+    ) -> Result<(), ContainerChangeError> {
+        let (support, label) = (self.syscall_support, self.mount_label);
+        Ok(apply::replace_link_mask(
+            path, links, self.root, support, label,
+        )?)
     }
 }
 
 fn is_created_tmpfs(file: &CreatedFile, top_mount: &Handle) -> bool {
-    Some(top_mount.identity().numbers()) != file.previous_identity
-        && fstatfs(top_mount).is_ok_and(|statistics| statistics.filesystem_type() == TMPFS_MAGIC)
+    Some(top_mount.identity().numbers()) != file.previous_identity && is_tmpfs(top_mount)
+}
+
+fn is_tmpfs(top_mount: &Handle) -> bool {
+    fstatfs(top_mount).is_ok_and(|statistics| statistics.filesystem_type() == TMPFS_MAGIC)
 }
 
 /// Removes the empty file or directory that was created as a mount point. If it is not empty,
@@ -141,7 +217,6 @@ pub(crate) fn is_device_node(file: &Handle, number: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::PathBuf;
 
     use super::*;
     use hook::container::Resolver;
@@ -168,7 +243,13 @@ mod tests {
                 }),
                 owners: Vec::new(),
             };
-            remove_created_file(&created_file, &root).unwrap();
+            let remover = FileRemover {
+                root: &root,
+                remaining_masks: &MaskLinks::new(),
+                syscall_support: SyscallSupport::probe(),
+                mount_label: None,
+            };
+            remover.remove(&created_file).unwrap();
             assert_eq!(file.exists(), is_the_images);
         }
     }

@@ -6,20 +6,22 @@ use std::path::Path;
 
 use device_class::config::Config;
 use device_class::device::DeviceRule;
+use device_class::discover::is_sysfs_link_directory;
 use device_class::name::DeviceRef;
 use hook::apply;
 use hook::attachment::{
     AttachmentRecord, ContainerDevice, add_host_nodes, list_step_rules, to_device_rules,
 };
 use hook::cgroup::SpecRules;
-use hook::container::ContainerRoot;
+use hook::container::{self, ContainerNamespace};
 use hook::sys::deadline::{self, Deadline, Stage};
 use injection_plan::plan::{Action, InjectionPlan, InjectionStep, StepOwner};
 
 use super::predicted_files::list_planned_files;
 use crate::live::ContainerChangeError;
 use crate::live::container::{
-    LockedContainer, RunningContainer, hidden_program, remove_created_file, run_in_child, try_twice,
+    FileRemover, LockedContainer, MaskLinks, RunningContainer, hidden_program, run_in_child,
+    try_twice,
 };
 
 /// A change of a running container. It removes files and device rules first, and then adds others.
@@ -73,6 +75,7 @@ impl LockedContainer {
         let opened_steps = apply::prepare_and_open_sources(plan, config, syscall_support, label)?;
         let deadline =
             Deadline::start(deadline::DEADLINE_SECONDS).map_err(ContainerChangeError::Fork)?;
+        let previous_masks = read_masks(plan, namespace)?;
         let mut new_content = AttachmentRecord {
             files: list_planned_files(&opened_steps, namespace, &stale_content.files)?,
             devices,
@@ -150,7 +153,13 @@ impl LockedContainer {
                 return Ok(());
             }
             let root = self.container.enter()?;
-            remove_files(stale_content, &root)?;
+            let remover = FileRemover {
+                root: &root,
+                remaining_masks: &MaskLinks::new(),
+                syscall_support,
+                mount_label: label,
+            };
+            remove_files(stale_content, &remover)?;
             apply::remove_outdated_masks(&opened_steps, &root)?;
             Ok(apply::apply_steps(
                 opened_steps,
@@ -177,7 +186,13 @@ impl LockedContainer {
             self.record_file.save(&self.record.without_attachments())?;
             return Err(ContainerChangeError::ContainerEnded);
         }
-        self.roll_back(&new_content, stale_content, remaining_record, &union_record);
+        self.roll_back(
+            &new_content,
+            stale_content,
+            remaining_record,
+            &union_record,
+            &previous_masks,
+        );
         result
     }
 
@@ -185,13 +200,15 @@ impl LockedContainer {
     /// child process, because the container could delay a child process.
     ///
     /// `remaining_record` contains neither the stale nor the new content. `saved_record` is the
-    /// record that was written before the change.
+    /// record that was written before the change. The container had the masks `previous_masks`
+    /// before the change, and has them again afterwards.
     fn roll_back(
         &self,
         new_content: &AttachmentRecord,
         stale_content: &AttachmentRecord,
         mut remaining_record: AttachmentRecord,
         saved_record: &AttachmentRecord,
+        previous_masks: &MaskLinks,
     ) {
         let revocation = try_twice(|| {
             self.record
@@ -200,7 +217,7 @@ impl LockedContainer {
         let removal = if new_content.files.is_empty() {
             Ok(())
         } else {
-            try_twice(|| remove_files_in_child(&self.container, new_content))
+            try_twice(|| remove_files_in_child(&self.container, new_content, previous_masks))
         };
         let allowed_rules = self
             .record
@@ -292,7 +309,9 @@ impl LockedContainer {
                     true
                 }
                 action @ Action::Mask { .. } => {
-                    apply::has_outdated_links(action, &self.container.namespace)?
+                    let mut files = self.record.files.iter();
+                    let was_mounted = files.any(|file| file.is_created_by(step));
+                    apply::has_outdated_links(action, &self.container.namespace, was_mounted)?
                 }
                 action => apply::find_missing_file(action, &open_file)
                     .map_err(ContainerChangeError::Inspection)?
@@ -370,7 +389,7 @@ pub(crate) fn is_in_injected_dir(action: &Action) -> bool {
 
 /// Removes the files that `removed_content` lists from the root of a container. A child process
 /// with a time limit does this, because a file system in the container may hang.
-pub(crate) fn remove_container_files(
+pub(super) fn remove_container_files(
     container: &AttachmentRecord,
     removed_content: &AttachmentRecord,
 ) -> Result<(), ContainerChangeError> {
@@ -378,7 +397,8 @@ pub(crate) fn remove_container_files(
         return Ok(());
     }
     let result = run_in_child(|_| {
-        enter_and_remove_files(&RunningContainer::open(&container.into())?, removed_content)
+        let container = RunningContainer::open(&container.into())?;
+        enter_and_remove_files(&container, removed_content, &MaskLinks::new())
     });
     result.map(drop)
 }
@@ -386,28 +406,69 @@ pub(crate) fn remove_container_files(
 fn remove_files_in_child(
     container: &RunningContainer,
     removed_content: &AttachmentRecord,
+    remaining_masks: &MaskLinks,
 ) -> Result<(), ContainerChangeError> {
-    run_in_child(|_| enter_and_remove_files(container, removed_content)).map(drop)
+    run_in_child(|_| enter_and_remove_files(container, removed_content, remaining_masks)).map(drop)
 }
 
 fn enter_and_remove_files(
     container: &RunningContainer,
     removed_content: &AttachmentRecord,
+    remaining_masks: &MaskLinks,
 ) -> Result<(), ContainerChangeError> {
-    Stage::MountingFiles.begin();
-    let root = container.enter()?;
-    try_twice(|| remove_files(removed_content, &root))
+    container.enter_to_remove_files(remaining_masks, |remover| {
+        try_twice(|| remove_files(removed_content, remover))
+    })
+}
+
+impl RunningContainer {
+    /// Moves this process into the container's mount namespace, and calls `work` with a
+    /// [`FileRemover`] for the masks `remaining_masks`.
+    pub(super) fn enter_to_remove_files(
+        &self,
+        remaining_masks: &MaskLinks,
+        work: impl FnOnce(&FileRemover<'_>) -> Result<(), ContainerChangeError>,
+    ) -> Result<(), ContainerChangeError> {
+        Stage::MountingFiles.begin();
+        let syscall_support = self.syscall_support.prepare_for_running_container()?;
+        let root = self.enter()?;
+        work(&FileRemover {
+            root: &root,
+            remaining_masks,
+            syscall_support,
+            mount_label: self.bundle.mount_label.as_deref(),
+        })
+    }
 }
 
 /// Removes the files of a record from a container's root. The file that was created last is removed
 /// first. Continues after an error, and returns the first error.
-fn remove_files(
+pub(super) fn remove_files(
     record: &AttachmentRecord,
-    root: &ContainerRoot,
+    remover: &FileRemover<'_>,
 ) -> Result<(), ContainerChangeError> {
     let mut result = Ok(());
     for file in record.files.iter().rev() {
-        result = result.and(remove_created_file(file, root));
+        result = result.and(remover.remove(file));
     }
     result
+}
+
+/// Returns the links of the masks that the container has now and that the plan may replace. Leaves
+/// out masks with other contents than links, which cannot be made again.
+fn read_masks(
+    plan: &InjectionPlan,
+    namespace: &ContainerNamespace,
+) -> Result<MaskLinks, container::Error> {
+    let mut masks = MaskLinks::new();
+    for step in &plan.steps {
+        if let Action::Mask { path, .. } = &step.action
+            && is_sysfs_link_directory(path)
+            && let Some(contents) = apply::read_mask(path, namespace)?
+            && contents.other_paths.is_empty()
+        {
+            masks.insert(path.clone(), contents.links);
+        }
+    }
+    Ok(masks)
 }

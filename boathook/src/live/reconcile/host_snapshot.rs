@@ -193,6 +193,15 @@ impl HostSnapshot {
         Some(nodes.map(|node| node.number).collect())
     }
 
+    /// Returns the paths of the links that the devices of followed classes have in directories such
+    /// as /sys/bus/usb/devices.
+    pub(crate) fn list_link_paths(&self) -> BTreeSet<&Path> {
+        let classes = self.followed_classes.values();
+        let devices = classes.flat_map(|class| &class.found.inventory.devices);
+        let entries = devices.flat_map(|device| &device.unmasked_entries);
+        entries.map(|entry| &*entry.path).collect()
+    }
+
     pub(crate) fn list_followed_classes(&self) -> impl Iterator<Item = &ScannedClass> {
         self.followed_classes.values()
     }

@@ -24,7 +24,8 @@ use injection_plan::plan::{Action, InjectionPlan, InjectionStep, SpecDevices, St
 use crate::live::ContainerChangeError;
 use crate::live::container::LockedContainer;
 use crate::live::reconcile::arrivals::add_arrived_devices;
-use crate::live::reconcile::{ContainerChange, FollowedDevice, HostSnapshot};
+use crate::live::reconcile::other_links::has_only_followed_classes;
+use crate::live::reconcile::{ContainerChange, FollowedDevice, HostSnapshot, OtherLinks};
 
 /// Changes a container so that the devices `followed_devices` have the same device nodes in the
 /// container as on the host now. Returns whether the container was changed. Waits at most
@@ -141,6 +142,7 @@ pub(crate) fn replace_devices(
             || class_nodes.includes_step(step)
             || class_nodes.includes_mask(step)
     });
+    keep_other_links(&mut plan, &locked_container, snapshot, config)?;
 
     let mut stale_content = locked_container.record.without_attachments();
     let planned_rules: Vec<_> = list_step_rules(&plan.steps).collect();
@@ -199,6 +201,15 @@ pub(crate) fn replace_devices(
     // The lock is released before the messages are logged, because the logger looks up the names of
     // containers.
     drop(locked_container);
+    // A container can make the links of its USB device disappear and come back at any time. So a
+    // change of masks alone is not logged: the container could fill the log of the host.
+    let is_mask = |step: &InjectionStep| matches!(step.action, Action::Mask { .. });
+    if plan.steps.iter().all(is_mask)
+        && stale_content.files.is_empty()
+        && stale_content.rules.is_empty()
+    {
+        return Ok(true);
+    }
     for (device, host_device) in replaced_devices {
         let (label, class) = (device.label(), &device.class);
         log::log_service_action(&match host_device {
@@ -212,6 +223,28 @@ pub(crate) fn replace_devices(
         });
     }
     Ok(true)
+}
+
+/// Adds links to the plan's masks that the container's masks have, and that belong to devices which
+/// this module does not follow.
+fn keep_other_links(
+    plan: &mut InjectionPlan,
+    locked_container: &LockedContainer,
+    snapshot: &HostSnapshot,
+    config: &Config,
+) -> Result<(), ContainerChangeError> {
+    let LockedContainer {
+        container, record, ..
+    } = locked_container;
+    let known_paths = snapshot.list_link_paths();
+    let host = planner::open_host(config)?;
+    let other_links = OtherLinks::find(plan, &known_paths, &container.namespace, &host)?;
+    if !other_links.is_empty()
+        && !has_only_followed_classes(record, &container.bundle, snapshot, config)
+    {
+        other_links.add_to_plan(plan);
+    }
+    Ok(())
 }
 
 /// Returns the new ids of the devices whose ids have changed.

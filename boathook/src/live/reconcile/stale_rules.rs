@@ -18,7 +18,8 @@ use hook::log;
 use injection_plan::plan::StepOwner;
 
 use crate::live::ContainerChangeError;
-use crate::live::reconcile::{HostSnapshot, remove_container_files};
+use crate::live::reconcile::HostSnapshot;
+use crate::live::reconcile::change::remove_container_files;
 
 pub(crate) type RemovedDevices = BTreeSet<DeviceRef>;
 
