@@ -9,7 +9,7 @@ use initcontainer::install::InstallationPlan;
 use initcontainer::{install, step};
 use runtime_config::{
     Engine, InstallationRecord, LiveRestore, LoadState, Plan, ReloadMethod, RuntimeUse,
-    find_runtime_use, has_systemd, is_running, run_systemctl,
+    find_existing_units, find_runtime_use, has_systemd, is_running, run_systemctl,
 };
 
 use crate::output::Output;
@@ -93,11 +93,11 @@ pub(crate) fn combine_failures(failures: Vec<Error>) -> Result<()> {
 /// `live-restore` keeps its containers running meanwhile, and reports a note for the operator
 /// otherwise. Returns whether Docker was restarted.
 fn restart_docker(host: &Host, output: &mut Output) -> Result<bool> {
-    let command = format_restart_command(Engine::Docker, true);
+    let command = format_restart_command(host, Engine::Docker, true);
     let describe_failure =
         || format!("docker is not restarted, and may lack the option --gpus; run `{command}`");
     chroot_to_host(host).with_context(describe_failure)?;
-    let reason = match describe_missing_live_restore(&LiveRestore::find(host)) {
+    let reason = match describe_missing_live_restore(host, &LiveRestore::find(host)) {
         Some(cause) => format!("its containers would end, because {cause}"),
         None if !has_systemd() => "systemd does not run here".to_owned(),
         None => {
@@ -119,14 +119,14 @@ fn restart_docker(host: &Host, output: &mut Output) -> Result<bool> {
 
 /// Returns the reason why a restart of Docker would end its containers. Returns `None` if they
 /// continue to run, because `live-restore` is set.
-fn describe_missing_live_restore(live_restore: &LiveRestore) -> Option<String> {
+fn describe_missing_live_restore(host: &Host, live_restore: &LiveRestore) -> Option<String> {
     let cause = match live_restore {
         LiveRestore::Enabled => return None,
         LiveRestore::Disabled => "`live-restore` is not set".to_owned(),
         LiveRestore::NotLoaded(path) => format!(
             "it has not read the `live-restore` of {} yet, which `{}` makes it do",
             path.display(),
-            format_restart_command(Engine::Docker, false)
+            format_restart_command(host, Engine::Docker, false)
         ),
         LiveRestore::OptionNotLoaded => {
             "it was started before its command line had `--live-restore`".to_owned()
@@ -165,13 +165,13 @@ fn would_need_restart(host: &Host, plan: &Plan) -> bool {
 pub(crate) fn restart_engine(host: &Host, plan: &Plan, output: &mut Output) -> Result<()> {
     let engine = plan.engine;
     let describe_failure = || {
-        let command = format_restart_command(engine, plan.record.is_none());
+        let command = format_restart_command(host, engine, plan.record.is_none());
         format!("{engine} is configured but not restarted; restart it, such as by `{command}`")
     };
     // If systemctl fails, for example because the engine rejects the reload, only a restart is
     // left. It can stop containers, so the operator chooses the time.
     let describe_failed_reload = || {
-        let command = format_restart_command(engine, true);
+        let command = format_restart_command(host, engine, true);
         format!(
             "boathook is installed, and {engine} is configured but not restarted; restart it, which \
              can stop its containers, at a suitable time, such as by `{command}`"
@@ -195,10 +195,13 @@ pub(crate) fn restart_engine(host: &Host, plan: &Plan, output: &mut Output) -> R
 /// Returns the command with which an operator restarts or reloads the engine. `is_removal` is true
 /// after `uninstall`, and false after an installation. The text is empty if the engine needs
 /// neither.
-pub(crate) fn format_restart_command(engine: Engine, is_removal: bool) -> String {
+pub(crate) fn format_restart_command(host: &Host, engine: Engine, is_removal: bool) -> String {
     match engine.properties().reload_method {
         ReloadMethod::NotNeeded => String::new(),
-        ReloadMethod::Restart(units) => format!("systemctl try-restart {}", units.join(" ")),
+        ReloadMethod::Restart(units) => {
+            let units = find_existing_units(host, units);
+            format!("systemctl try-restart {}", units.join(" "))
+        }
         // If Docker only reloads its configuration, it keeps a removed runtime. Therefore a removal
         // needs a restart.
         ReloadMethod::Hangup { unit, .. } if is_removal => format!("systemctl restart {unit}"),
@@ -235,7 +238,7 @@ pub(crate) fn unload_runtime(host: &Host, engine: Engine) -> Result<bool> {
 /// systemctl and the pid files are there.
 fn reload_engine(host: &Host, engine: Engine) -> Result<String, runtime_config::Error> {
     chroot_to_host(host)?;
-    runtime_config::reload_engine(engine)
+    runtime_config::reload_engine(host, engine)
 }
 
 /// Changes the root directory of this process to the host's root directory (chroot(2)), so that it

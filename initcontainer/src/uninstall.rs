@@ -236,8 +236,8 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
     })
 }
 
-/// Returns a message if a file of an engine would still name one of Boathook's programs after the
-/// changes of `plan`, for example because an administrator edited the file.
+/// Returns a message if a file of an engine would still name one of Boathook's programs, or a file
+/// that `plan` removes, after the changes of `plan`. An administrator may have edited the file.
 fn describe_remaining_reference(host: &Host, plan: &Plan, path: &Path) -> Result<Option<String>> {
     let change = plan.changes.iter().find(|change| change.path() == path);
     let remaining_text = match change {
@@ -247,11 +247,15 @@ fn describe_remaining_reference(host: &Host, plan: &Plan, path: &Path) -> Result
     };
     let text = remaining_text.unwrap_or_default();
     let programs = [host.runtime_path(), host.directories().hook_path()];
-    let mut names = programs.iter().map(|program| program.display().to_string());
-    let remaining_program = names.find(|name| text.contains(name));
-    Ok(remaining_program.map(|program| {
+    let removed_paths = find_removed_paths(std::slice::from_ref(plan)).map(Path::to_path_buf);
+    let mut names = programs
+        .into_iter()
+        .chain(removed_paths)
+        .map(|path| path.display().to_string());
+    let remaining_name = names.find(|name| text.contains(name));
+    Ok(remaining_name.map(|name| {
         format!(
-            "{}: it was edited and still names {program}, which goes with the uninstallation: take that \
+            "{}: it was edited and still names {name}, which goes with the uninstallation: take that \
              out",
             path.display()
         )

@@ -33,8 +33,8 @@ pub enum ReloadMethod {
     /// Nothing is needed, because the engine reads its configuration each time it starts a
     /// container.
     NotNeeded,
-    /// systemd restarts those units of the list that are running (`systemctl try-restart`). The
-    /// containers continue to run.
+    /// systemd restarts those units of the list that exist and are running (`systemctl
+    /// try-restart`). The containers continue to run.
     Restart(&'static [&'static str]),
     /// systemd reloads the unit. Without systemd, SIGHUP is sent to the process whose pid is in
     /// `pid_file`.

@@ -100,8 +100,8 @@ pub use record::InstallationRecord;
 pub use snapshot::Snapshot;
 #[cfg(feature = "configure")]
 pub use state::{
-    LoadState, RuntimeUse, find_load_state, find_runtime_use, has_systemd, is_running,
-    reload_engine, run_systemctl, wait_for_reload, was_docker_started_before,
+    LoadState, RuntimeUse, find_existing_units, find_load_state, find_runtime_use, has_systemd,
+    is_running, reload_engine, run_systemctl, wait_for_reload, was_docker_started_before,
 };
 pub use versions::{
     PACKAGED_VERSION_PATH, RunningProgram, VersionMismatch, compare_versions, find_running_programs,

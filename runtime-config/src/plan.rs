@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use toml_edit::Document;
+
 use crate::change::Change;
 use crate::default_runtime::ReplacedRuntime;
 use crate::docker;
@@ -148,10 +150,16 @@ impl Engine {
         let mut new_record = record
             .cloned()
             .unwrap_or_else(|| InstallationRecord::new(self));
+        let old_text = original_snapshot.get_text(&path).map(str::to_owned);
         match new_record.files.iter_mut().find(|file| file.path == path) {
-            Some(file) => file.written_texts.push(text.clone()),
+            // The administrator may have edited the file since the installation. The undo must
+            // restore the edited text, and not the text from before the installation.
+            Some(file) => {
+                file.old_text = old_text;
+                file.written_texts.push(text.clone());
+            }
             None => new_record.files.push(RecordedFile {
-                old_text: original_snapshot.get_text(&path).map(str::to_owned),
+                old_text,
                 written_texts: vec![text.clone()],
                 path: path.clone(),
             }),
@@ -247,11 +255,22 @@ fn remove_installation(
             {
                 Some(docker::remove_boathook_entries(text, recorded_file))
             }
-            _ => toml_text::strip_edits(text),
+            _ => strip_valid_toml(text),
         };
         original_snapshot.set_text(path, text);
     }
     original_snapshot
+}
+
+/// Removes Boathook's parts from a TOML text. If only the administrator can do that, because the
+/// remaining text does not parse and the whole text does, the text is returned unchanged.
+fn strip_valid_toml(text: &str) -> Option<String> {
+    let is_valid = |text: &str| Document::parse(text).is_ok();
+    let remaining_text = toml_text::strip_edits(text)?;
+    if is_valid(text) && !is_valid(&remaining_text) {
+        return Some(text.to_owned());
+    }
+    Some(remaining_text)
 }
 
 /// Returns whether only Boathook writes the file, because its name is `99-boathook` with any

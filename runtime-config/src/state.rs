@@ -17,6 +17,7 @@ use crate::error::Error;
 use crate::host::HostRoot;
 use crate::processes::find_processes;
 use crate::record::InstallationRecord;
+use crate::unit;
 
 /// The time limit for a reload. If the engine has not read its configuration by then, the reload
 /// has failed.
@@ -171,6 +172,17 @@ pub fn wait_for_reload(engine: Engine, is_reloaded: impl Fn() -> bool) -> Result
     Ok(())
 }
 
+/// Returns those of the units that exist on the host, because systemctl fails for a missing unit.
+/// If no unit is found, the result is the whole list: systemd may have generated the units.
+pub fn find_existing_units(host: &HostRoot, units: &[&'static str]) -> Vec<&'static str> {
+    let mut existing_units = units.to_vec();
+    existing_units.retain(|name| unit::has_unit(host, name));
+    if existing_units.is_empty() {
+        return units.to_vec();
+    }
+    existing_units
+}
+
 /// Makes a running engine read its configuration again. If the host runs systemd, systemctl does
 /// this. Otherwise a signal is sent. Returns a description of the action for messages.
 ///
@@ -180,10 +192,12 @@ pub fn wait_for_reload(engine: Engine, is_reloaded: impl Fn() -> bool) -> Result
 /// # Errors
 /// Fails if systemctl fails. Also fails if the host does not run systemd and the engine has no
 /// signal for a reload.
-pub fn reload_engine(engine: Engine) -> Result<String, Error> {
+pub fn reload_engine(host: &HostRoot, engine: Engine) -> Result<String, Error> {
     match engine.properties().reload_method {
         ReloadMethod::NotNeeded => Ok(format!("{engine} reads its configuration at each start")),
-        ReloadMethod::Restart(units) if has_systemd() => run_systemctl("try-restart", units),
+        ReloadMethod::Restart(units) if has_systemd() => {
+            run_systemctl("try-restart", &find_existing_units(host, units))
+        }
         ReloadMethod::Hangup { unit, .. } if has_systemd() => run_systemctl("reload", &[unit]),
         ReloadMethod::Hangup { pid_file, .. } => send_hangup(Path::new(pid_file)),
         ReloadMethod::Restart(_) => Err(Error::Io {

@@ -5,7 +5,8 @@
 //! is added as a line with a marker comment at its end. If this line replaces another line, the old
 //! line is kept below it as a comment. The path of a drop-in that was added to a list has no
 //! marker, because its file name belongs to Boathook. [`strip_edits`] undoes all these edits:
-//! `strip_edits(edit(text)) == text`.
+//! `strip_edits(edit(text)) == text`. If the administrator changes the edited text, the changes
+//! stay, with Boathook's lines on which they depend.
 
 mod edit;
 mod strip;
@@ -19,7 +20,7 @@ use crate::error::Error;
 use crate::snapshot::Snapshot;
 
 pub(crate) use edit::{add_to_list, append_block, format_managed_file, insert_line, set_key};
-pub(crate) use strip::strip_edits;
+pub(crate) use strip::{VERSIONED_KEYS, strip_edits};
 
 /// The first line of a block that Boathook adds to an existing file.
 const BLOCK_BEGIN: &str = "# boathook: begin (written by boathook-init, which also removes it)";
@@ -135,7 +136,7 @@ mod tests {
     fn stripping_restores_every_edited_text() {
         for text in TEXTS {
             let mut edited = add_to_list(&file(), text, "imports", "/c/99-boathook.toml").unwrap();
-            if !text.contains("version") {
+            if !text.contains("version") && !text.contains("plugins") {
                 edited = insert_line(&file(), &edited, "version = 2").unwrap();
             }
             let table = ["plugins", "x", "containerd"];
@@ -164,6 +165,114 @@ mod tests {
             strip_edits(widened).as_deref(),
             Some("imports = [\"/mine\"]\n")
         );
+    }
+
+    /// Pairs of a text that the administrator has edited after an installation, and the text after
+    /// the undo.
+    #[track_caller]
+    fn check_edited_texts(cases: &[(&str, &str)]) {
+        for (edited, expected) in cases {
+            assert_eq!(strip_edits(edited).as_deref(), Some(*expected), "{edited}");
+            assert!(Document::parse(*edited).is_err() || Document::parse(*expected).is_ok());
+        }
+    }
+
+    #[test]
+    fn an_edited_list_of_imports_is_kept() {
+        check_edited_texts(&[
+            (
+                "imports = [\"/c/99-boathook.toml\"] # boathook: added\nversion = 3\n",
+                "version = 3\n",
+            ),
+            (
+                "imports = [\"/c/*.toml\"] # boathook: added\nversion = 3\n",
+                "imports = [\"/c/*.toml\"]\nversion = 3\n",
+            ),
+            (
+                "imports = [\"/c/mine.toml\"] # boathook: added\n",
+                "imports = [\"/c/mine.toml\"]\n",
+            ),
+            (
+                "imports = [\"/c/99-boathook.toml\",] # boathook: added\n",
+                "imports = []\n",
+            ),
+            (
+                "\u{feff}imports = [\"/c/99-boathook.toml\",]\n",
+                "\u{feff}imports = []\n",
+            ),
+            (
+                "imports = [\n  \"/c/99-boathook.toml\", # last\n]\n",
+                "imports = [\n   # last\n]\n",
+            ),
+            (
+                "imports = [\n  \"/c/99-boathook.toml\" # a, b\n  ,\n]\n",
+                "imports = [\n   # a, b\n  \n]\n",
+            ),
+            (
+                "imports = [\n  \"/a\", \"/c/99-boathook.toml\",\n]\n",
+                "imports = [\n  \"/a\",\n]\n",
+            ),
+        ]);
+    }
+
+    #[test]
+    fn an_edited_default_runtime_replaces_the_old_one() {
+        let old_line = "# boathook: was:   default_runtime_name = \"runc\"\n";
+        for (line, expected) in [
+            (
+                "default_runtime_name = \"boathook\" # boathook: added",
+                "  default_runtime_name = \"runc\"",
+            ),
+            (
+                "  default_runtime_name = \"boathook\"",
+                "  default_runtime_name = \"runc\"",
+            ),
+            (
+                "  default_runtime_name = \"kata\" # boathook: added",
+                "  default_runtime_name = \"kata\"",
+            ),
+            ("default_runtime_name='kata'", "default_runtime_name='kata'"),
+        ] {
+            let edited = format!("[x]\n{line}\n{old_line}a = 1\n");
+            let expected = format!("[x]\n{expected}\na = 1\n");
+            check_edited_texts(&[(&edited, &expected)]);
+        }
+        let without_line = format!("[x]\n{old_line}");
+        let restored = "[x]\n  default_runtime_name = \"runc\"\n";
+        check_edited_texts(&[(&without_line, restored)]);
+    }
+
+    #[test]
+    fn lines_on_which_text_of_the_user_depends_are_kept() {
+        let marked = "version = 2 # boathook: added\n";
+        let table = "[plugins.\"io.containerd.grpc.v1.cri\"]\n";
+        check_edited_texts(&[
+            (&format!("{marked}root = \"/r\"\n"), "root = \"/r\"\n"),
+            (
+                &append_block(&format!("{marked}{table}"), "[ours]\n"),
+                &format!("version = 2\n{table}"),
+            ),
+            (
+                &format!("{marked}disabled_plugins = []\n"),
+                "version = 2\ndisabled_plugins = []\n",
+            ),
+        ]);
+        let preamble = "version = 3\nimports = [\"/c/*.toml\"]\n";
+        let created = format_managed_file(&format!("{preamble}\n[ours]\na = 1\n"));
+        check_edited_texts(&[
+            (&format!("{created}# mine\n"), "# mine\n"),
+            (&format!("{created}{table}"), &format!("{preamble}{table}")),
+            (
+                &format!("root = \"/r\"\n{created}"),
+                &format!("root = \"/r\"\n{preamble}"),
+            ),
+        ]);
+        let template = format_managed_file("{{ template \"base\" . }}\n\n[ours]\n");
+        for text in ["[mine]\n", "# mine\n"] {
+            let expected = format!("{{{{ template \"base\" . }}}}\n{text}");
+            check_edited_texts(&[(&format!("{template}{text}"), &expected)]);
+        }
+        assert_eq!(strip_edits(&format!("{template}\n")), None);
     }
 
     #[test]

@@ -170,12 +170,12 @@ fn list_next_commands(
     let mut commands: Vec<String> = pending
         .engines
         .iter()
-        .map(|engine| restart::format_restart_command(*engine, false))
+        .map(|engine| restart::format_restart_command(host, *engine, false))
         .collect();
     if pending.needs_docker_restart {
         commands.push(format!(
             "{}   # it looks for programs for --gpus only when it starts",
-            restart::format_restart_command(Engine::Docker, true)
+            restart::format_restart_command(host, Engine::Docker, true)
         ));
     }
     commands.push(format!("{boathook} list"));

@@ -53,7 +53,7 @@ pub(super) fn uninstall(host: &Host, args: &Uninstall, output: &mut Output) -> R
             .filter(|plan| restart::needs_restart(host, plan));
         output.set_next_commands(
             plans_to_load
-                .map(|plan| restart::format_restart_command(plan.engine, true))
+                .map(|plan| restart::format_restart_command(host, plan.engine, true))
                 .collect(),
         );
         return Ok(());
@@ -103,7 +103,7 @@ pub(super) fn uninstall(host: &Host, args: &Uninstall, output: &mut Output) -> R
         if args.restart {
             failures.extend(restart::restart_engine(host, plan, output).err());
         } else {
-            let command = restart::format_restart_command(plan.engine, true);
+            let command = restart::format_restart_command(host, plan.engine, true);
             output.print_text(&format!("next: {command}\n"));
             next_commands.push(command);
         }

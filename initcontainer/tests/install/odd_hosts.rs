@@ -212,6 +212,38 @@ fn an_edited_file_that_still_names_boathook_is_told_at_the_removal() {
     }
 }
 
+#[test]
+fn an_edited_file_that_still_names_the_drop_in_is_told_at_the_removal() {
+    let site = Site::new(&fixture("containerd/2.1-imports-list"));
+    site.add_program("containerd");
+    said(&site.run(&["install"]));
+    let text = site.read("etc/containerd/config.toml") + "broken\n";
+    site.write("etc/containerd/config.toml", &text);
+    let text = said(&site.run(&["uninstall"]));
+    let line = "kept /etc/containerd/config.toml: it was edited and still names \
+                /etc/containerd/conf.d/99-boathook.toml, which goes with";
+    assert!(text.contains(line), "{text}");
+}
+
+/// Without Boathook's parts, the file would have the default runtime twice.
+#[test]
+fn an_edited_file_that_a_removal_would_damage_is_kept() {
+    let site = Site::with_containerd();
+    site.write("etc/crictl.yaml", "");
+    said(&site.run(&["install", "--set-default"]));
+    let edited = site.read("etc/containerd/config.toml").replace(
+        "default_runtime_name = \"boathook\" # boathook: added\n",
+        "default_runtime_name = \"kata\"\n# a comment between the lines\n",
+    );
+    site.write("etc/containerd/config.toml", &edited);
+    let text = said(&site.run(&["uninstall"]));
+    assert_eq!(site.read("etc/containerd/config.toml"), edited);
+    let line = format!(
+        "kept /etc/containerd/config.toml: it was edited and still names {RUNTIME}, which goes"
+    );
+    assert!(text.contains(&line), "{text}");
+}
+
 /// Somebody has removed the directory and not uninstalled, so the records are gone.
 #[test]
 fn a_part_of_an_engines_file_without_a_record_is_told_at_the_removal() {

@@ -141,6 +141,32 @@ fn installing_and_removing_tell_what_must_be_restarted() {
 }
 
 #[test]
+fn the_advice_names_only_units_of_the_host() {
+    for (units, restarted) in [
+        (&["etc/systemd/system/k3s.service"][..], "k3s.service"),
+        (
+            &["usr/lib/systemd/system/k3s-agent.service"],
+            "k3s-agent.service",
+        ),
+        (&[], "k3s.service k3s-agent.service"),
+    ] {
+        let site = Site::new(&fixture("k3s/1.33-drop-in"));
+        site.add_program("k3s");
+        for unit in units {
+            site.write(unit, "[Service]\n");
+        }
+        let socket = site.path("run/k3s/containerd/containerd.sock");
+        fs::create_dir_all(socket.parent().unwrap()).unwrap();
+        let _daemon = UnixListener::bind(socket).unwrap();
+        // The kernel's coarse clock, which gives the times of files, ticks every few milliseconds.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let text = said(&site.run(&["install"]));
+        let advice = format!("  systemctl try-restart {restarted}\n");
+        assert!(text.contains(&advice), "{text}");
+    }
+}
+
+#[test]
 fn restart_sends_docker_a_hangup_where_there_is_no_systemd() {
     let site = Site::new(&fixture("docker/empty-object"));
     site.make_dirs(&["run", "proc"]);

@@ -7,7 +7,7 @@ use std::process::Output;
 
 use serde_json::json;
 
-use crate::site::{Site, docker_daemon, with_mounts, write};
+use crate::site::{Site, docker_daemon, fixture, with_mounts, write};
 
 const RUNTIME: &str = "/opt/boathook/current/bin/boathook-runtime";
 const LIVE_RESTORE: &str = "{\"live-restore\": true}\n";
@@ -24,15 +24,7 @@ fn site(daemon_json: &str, keeps_containers: bool) -> (Site, UnixListener) {
     site.add_toolkit();
     site.make_dirs(&["run/systemd/system", "run/containerd", "proc"]);
     site.write("run/docker.pid", "70\n");
-    let systemctl = "#!/bin/sh\necho \"$*\" >>/calls\n\
-         while read -r name; do case \"$*\" in *$name*) echo broken >&2; exit 1;; esac; done </fails\n\
-         /bin/chmod 600 /run/containerd/containerd.sock\n";
-    let program = site.path("usr/bin/systemctl");
-    write(&program, systemctl);
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    for file in ["calls", "fails"] {
-        site.write(file, "");
-    }
+    add_systemctl(&site, "/run/containerd/containerd.sock");
     let daemon = UnixListener::bind(site.path("run/containerd/containerd.sock")).unwrap();
     let ours = json!({"path": RUNTIME});
     let answer = json!({
@@ -44,6 +36,22 @@ fn site(daemon_json: &str, keeps_containers: bool) -> (Site, UnixListener) {
     // The kernel's coarse clock, which gives the times of files, ticks every few milliseconds.
     std::thread::sleep(std::time::Duration::from_millis(20));
     (site, daemon)
+}
+
+/// Adds a systemctl that makes the socket of the restarted engine newer. It fails for the units
+/// whose names are in the file `fails`.
+fn add_systemctl(site: &Site, socket: &str) {
+    let systemctl = format!(
+        "#!/bin/sh\necho \"$*\" >>/calls\n\
+         while read -r name; do case \"$*\" in *$name*) echo broken >&2; exit 1;; esac; done </fails\n\
+         case \"$*\" in *boathook*|daemon-reload) ;; *) /bin/chmod 600 {socket};; esac\n"
+    );
+    let program = site.path("usr/bin/systemctl");
+    write(&program, systemctl);
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    for file in ["calls", "fails"] {
+        site.write(file, "");
+    }
 }
 
 /// Runs an installation on a host whose programs can be executed. Returns its output and the calls of
@@ -60,7 +68,11 @@ fn install(site: &Site, options: &str) -> Option<(Output, Vec<String>)> {
     let output = with_mounts(&line)?;
     let calls = site.read("calls");
     site.write("calls", "");
-    let is_of_engine = |call: &&str| ["docker", "containerd"].iter().any(|e| call.contains(e));
+    let is_of_engine = |call: &&str| {
+        ["docker", "containerd", "k3s"]
+            .iter()
+            .any(|e| call.contains(e))
+    };
     Some((
         output,
         calls
@@ -171,6 +183,25 @@ fn a_restart_that_fails_does_not_stop_the_others() {
             "{next}"
         );
     }
+}
+
+/// A server of k3s has no unit of an agent, and systemctl fails for a missing unit.
+#[test]
+fn only_units_of_the_host_are_restarted() {
+    let site = Site::new(&fixture("k3s/1.33-drop-in"));
+    site.add_program("k3s");
+    site.make_dirs(&["run/systemd/system", "run/k3s/containerd", "proc"]);
+    add_systemctl(&site, "/run/k3s/containerd/containerd.sock");
+    site.write("fails", "k3s-agent\n");
+    site.write("etc/systemd/system/k3s.service", "[Service]\n");
+    let _daemon = UnixListener::bind(site.path("run/k3s/containerd/containerd.sock")).unwrap();
+    // The kernel's coarse clock, which gives the times of files, ticks every few milliseconds.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let Some((output, calls)) = install(&site, "--restart") else {
+        return;
+    };
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(calls, ["try-restart k3s.service"]);
 }
 
 /// dockerd has the setting on its command line, in its unit.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::error::Error;
 use crate::snapshot::Snapshot;
-use crate::toml_text::{find_line_number, parse_document};
+use crate::toml_text::{VERSIONED_KEYS, find_line_number, parse_document};
 
 /// A version of containerd's configuration format.
 #[derive(Debug, PartialEq, Eq)]
@@ -86,18 +86,15 @@ pub(crate) fn detect_schema(
         // Version 4 moved settings of the daemon, but no settings of the CRI plugin. containerd
         // accepts a drop-in with a lower version than the main file.
         Some(3 | 4) => Ok(Some(&SCHEMA_V3)),
-        None | Some(0 | 1) => {
-            let versioned_keys = ["plugins", "disabled_plugins", "required_plugins"];
-            match versioned_keys.iter().find(|key| doc.contains_key(key)) {
-                None if !doc.contains_key("version") => Ok(None),
-                _ => Err(Error::new_at_line(
-                    path,
-                    find_key_line("version"),
-                    "configuration version 1, which containerd 2 no longer reads; convert it with \
-                     \"containerd config migrate\"",
-                )),
-            }
-        }
+        None | Some(0 | 1) => match VERSIONED_KEYS.iter().find(|key| doc.contains_key(key)) {
+            None if !doc.contains_key("version") => Ok(None),
+            _ => Err(Error::new_at_line(
+                path,
+                find_key_line("version"),
+                "configuration version 1, which containerd 2 no longer reads; convert it with \
+                 \"containerd config migrate\"",
+            )),
+        },
         Some(version) => {
             let advice = "use a newer release of this program";
             let problem = format!("configuration version {version} is not known; {advice}");

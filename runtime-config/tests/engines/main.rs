@@ -7,6 +7,7 @@
 
 mod changes;
 mod default_runtime;
+mod edited_files;
 mod fixtures;
 mod tree;
 
