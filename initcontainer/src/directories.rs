@@ -344,8 +344,9 @@ pub(crate) fn describe_directories(host: &Host) -> Vec<String> {
         ));
         if host.exists(Path::new("/sys/fs/selinux/enforce")) {
             notes.push(format!(
-                "SELinux: the programs there lose their type when the file system is labelled again; \
-                 to keep it: semanage fcontext -a -t bin_t '{0}/[^/]+/bin(/.*)?'",
+                "SELinux: the files there lose their types when the file system is labelled again; \
+                 to keep them: semanage fcontext -a -t usr_t '{0}(/.*)?' && \
+                 semanage fcontext -a -t bin_t '{0}/[^/]+/bin(/.*)?'",
                 chosen_directories.programs_dir.display()
             ));
         }

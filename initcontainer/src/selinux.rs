@@ -20,6 +20,8 @@ const SELINUX_ENFORCE_PATH: &str = "/sys/fs/selinux/enforce";
 const SELINUX_PROGRAMS_DIR: &str = "/opt";
 /// The SELinux type of programs that services may execute.
 const SELINUX_PROGRAM_TYPE: &str = "bin_t";
+/// The SELinux type of the other files below [`SELINUX_PROGRAMS_DIR`], which services may read.
+const SELINUX_DATA_TYPE: &str = "usr_t";
 /// The value of PATH with which this module calls programs of the host.
 const PROGRAM_SEARCH_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -62,10 +64,19 @@ pub(crate) fn set_selinux_types(
         commands.push(restorecon);
     }
     if !directories.programs_dir.starts_with(SELINUX_PROGRAMS_DIR) {
-        let mut chcon = Command::new("chcon");
-        chcon.args(["-R", "-t", SELINUX_PROGRAM_TYPE]);
-        chcon.arg(directories.programs_dir.join(version).join("bin"));
-        commands.push(chcon);
+        let version_dir = directories.programs_dir.join(version);
+        // Services find the programs through the link `current`, which they must be able to read.
+        let mut link_chcon = Command::new("chcon");
+        link_chcon.args(["-h", "-t", SELINUX_DATA_TYPE]);
+        link_chcon.arg(&directories.programs_dir);
+        link_chcon.arg(directories.current_link_path());
+        let mut data_chcon = Command::new("chcon");
+        data_chcon.args(["-R", "-h", "-t", SELINUX_DATA_TYPE]);
+        data_chcon.arg(&version_dir);
+        let mut program_chcon = Command::new("chcon");
+        program_chcon.args(["-R", "-t", SELINUX_PROGRAM_TYPE]);
+        program_chcon.arg(version_dir.join("bin"));
+        commands.extend([link_chcon, data_chcon, program_chcon]);
     }
     for mut command in commands {
         if let Err(problem) = run_command(command.env("PATH", PROGRAM_SEARCH_PATH)) {

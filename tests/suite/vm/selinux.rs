@@ -60,7 +60,7 @@ const USE: &str = "exec >/tmp/seen 2>&1
     sleep 9999";
 
 /// Starts a container of runc with the labels that engines give.
-const RUNC: &str = r#"mkdir -p /root/bundle; cd /root/bundle; rm -rf *; cp -r /root/busybox rootfs
+const RUNC: &str = r#"rm -rf /root/bundle; mkdir -p /root/bundle; cd /root/bundle; cp -r /root/busybox rootfs
     runc spec
     sed -i -e 's/"terminal": true/"terminal": false/' -e 's/"readonly": true/"readonly": false/' \
         -e 's/"process": {/&"selinuxLabel": "system_u:system_r:container_t:s0:c1,c2",/' \
@@ -68,13 +68,6 @@ const RUNC: &str = r#"mkdir -p /root/bundle; cd /root/bundle; rm -rf *; cp -r /r
         -e 's/"PATH=/"BOARD_VISIBLE_DEVICES=all", &/' -e 's,"sh",& \, "/use",' config.json
     cp /root/use rootfs/use; chcon -R system_u:object_r:container_file_t:s0:c1,c2 rootfs
     boathook-runtime run --detach board </dev/null >/root/out 2>&1"#;
-
-/// Starts the same container by containerd. Its client `ctr` has no option for labels.
-const CONTAINERD: &str = r#"sed -e 's,"path": "rootfs","path": "/root/bundle/rootfs",' \
-        /root/bundle/config.json >/root/ctr.json
-    rm -f /root/bundle/rootfs/tmp/seen
-    ctr run --detach --null-io --runc-binary "$(readlink -f "$(command -v boathook-runtime)")" \
-        --config /root/ctr.json board"#;
 
 /// The directory of the programs in another installation. The policy gives programs there no type.
 const PREFIX: &str = "/var/opt/boathook";
@@ -113,8 +106,7 @@ fn containers(vm: &mut Vm) -> Result<String> {
     expect(&attached, "gone")?;
     expect_no_denials(vm)?;
     Ok(
-        "Docker, podman, runc and containerd: containers of container_t open a node and read a \
-         library"
+        "Docker, podman and runc: containers of container_t open a node and read a library"
             .to_string(),
     )
 }
@@ -140,6 +132,14 @@ fn use_board_with_each_engine(vm: &mut Vm) -> Result<()> {
         "mkdir -p /etc/boathook/classes.d; cat >/etc/boathook/classes.d/board.toml <<'END'\n{CLASS}\nEND
         cat >/root/use <<'END'\n{USE}\nEND"
     ))?;
+    let result = run_containers(vm);
+    if result.is_err() {
+        expect_no_denials(vm)?;
+    }
+    result
+}
+
+fn run_containers(vm: &mut Vm) -> Result<()> {
     let request = "-e BOARD_VISIBLE_DEVICES=all";
     let started = [
         (
@@ -163,12 +163,6 @@ fn use_board_with_each_engine(vm: &mut Vm) -> Result<()> {
             RUNC.to_string(),
             "runc state board | sed -n 's/.*\"pid\": \\([0-9]*\\).*/\\1/p'",
             "runc delete --force board",
-        ),
-        (
-            "containerd",
-            CONTAINERD.to_string(),
-            "ctr tasks list | awk '$1 == \"board\" { print $2 }'",
-            "ctr tasks kill --signal 9 board; sleep 1; ctr tasks delete board; ctr containers delete board",
         ),
     ];
     for (engine, start, pid, remove) in started {
