@@ -73,6 +73,8 @@ fn files_get_the_types_of_the_policy() {
         format!(
             "restorecon -R -i /var/lib/boathook /etc/boathook\n\
              restorecon -i /var/lib/boathook.toml\n\
+             chcon -h -t usr_t /var/lib/boathook /var/lib/boathook/current\n\
+             chcon -R -h -t usr_t /var/lib/boathook/{VERSION}\n\
              chcon -R -t bin_t /var/lib/boathook/{VERSION}/bin\n"
         )
     );
