@@ -290,7 +290,7 @@ fn a_recorded_host_is_compared_with_a_golden_file() {
     let (code, printed) = check(&host, THING, &update);
     assert_eq!(code, Some(code::SUCCESS), "{printed}");
     let written = fs::read_to_string(&golden).unwrap();
-    let expected = "thing-a  example.com/thing  numa none  healthy\n\n\
+    let expected = "thing-a  example.com/thing  numa none  healthy  index 0\n\n\
                     $ THING_VISIBLE_DEVICES=all\nthing: 1 of 1 devices\n";
     assert!(written.starts_with(expected), "{written}");
 
