@@ -147,15 +147,8 @@ pub fn plan(
     for step in file_steps.iter().chain(&link_steps) {
         dirs.extend(host.find_missing_dirs(step.path())?);
     }
-    steps.extend(plan_manifest(
-        host,
-        payload,
-        engines,
-        &links,
-        names,
-        &config_plan,
-        &dirs,
-    )?);
+    let manifest_steps = plan_manifest(host, payload, engines, &links, names, &config_plan, &dirs)?;
+    steps.extend(manifest_steps.before_files);
     steps.extend(plan_leftover_removal(host)?);
     steps.extend(plan_version(host, payload)?);
     let make_dir = |path| Step::Change(Change::MakeDir { path });
@@ -176,6 +169,7 @@ pub fn plan(
     let needs_docker_restart =
         !toolkit_links.is_empty() || runtime_config::was_docker_started_before(host, offered_paths);
     steps.extend(toolkit_links);
+    steps.extend(manifest_steps.after_links);
     steps.extend(plan_old_link_removal(host, payload)?);
     for link in links {
         steps.push(Step::SetLink {

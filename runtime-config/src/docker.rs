@@ -270,15 +270,29 @@ pub(crate) fn plan_runtime_unload_file(snapshot: &Snapshot) -> Result<(PathBuf, 
 
 /// Returns whether a running dockerd has loaded the recorded daemon.json: it has Boathook's
 /// runtimes with the same programs, and the same answer to whether Boathook's runtime is the
-/// default. `runtimes` is the report of the running dockerd.
-pub(crate) fn are_runtimes_loaded(runtimes: &Runtimes, record: &InstallationRecord) -> bool {
+/// default. It also must not have a runtime of an earlier installation, which calls Boathook and is
+/// neither in the recorded daemon.json nor in the present one, `daemon_json_text`. `runtimes` is the
+/// report of the running dockerd.
+pub(crate) fn are_runtimes_loaded(
+    runtimes: &Runtimes,
+    record: &InstallationRecord,
+    daemon_json_text: Option<&str>,
+) -> bool {
     let recorded_text = record
         .files
         .first()
         .and_then(|file| file.written_texts.first());
-    let recorded_json: serde_json::Value = recorded_text
-        .and_then(|text| serde_json::from_str(split_byte_order_mark(text).1).ok())
-        .unwrap_or_default();
+    let parse_json = |text: &str| -> Option<serde_json::Value> {
+        serde_json::from_str(split_byte_order_mark(text).1).ok()
+    };
+    let recorded_json = recorded_text.and_then(|text| parse_json(text));
+    let recorded_json = recorded_json.unwrap_or_default();
+    let present_json = daemon_json_text.and_then(parse_json).unwrap_or_default();
+    let has_entry = |name: &str| {
+        [&recorded_json, &present_json]
+            .iter()
+            .any(|daemon_json| !daemon_json["runtimes"][name].is_null())
+    };
     let is_default = recorded_json["default-runtime"].as_str() == Some(RUNTIME_HANDLER_NAME);
     let mut boathook_runtimes = find_boathook_runtimes(&recorded_json).peekable();
     boathook_runtimes.peek().is_some()
@@ -286,6 +300,7 @@ pub(crate) fn are_runtimes_loaded(runtimes: &Runtimes, record: &InstallationReco
             let daemon_path = runtimes.get_program_path(name);
             runtimes.has_runtime(name) && daemon_path.is_none_or(|daemon_path| daemon_path == path)
         })
+        && runtimes.list_boathook_runtimes().all(has_entry)
         && runtimes.is_boathook_default() == is_default
 }
 
@@ -297,10 +312,13 @@ pub(crate) fn find_boathook_runtimes(
     let runtimes = daemon_json["runtimes"].as_object().into_iter().flatten();
     runtimes.filter_map(|(name, entry)| {
         let path = entry["path"].as_str()?;
-        Path::new(path)
-            .ends_with(RUNTIME_PROGRAM_NAME)
-            .then_some((name.as_str(), path))
+        is_boathook_program(path).then_some((name.as_str(), path))
     })
+}
+
+/// Returns whether the path of a program has the file name of Boathook's runtime program.
+fn is_boathook_program(path: &str) -> bool {
+    Path::new(path).ends_with(RUNTIME_PROGRAM_NAME)
 }
 
 /// Removes Boathook's entries from a daemon.json that no record describes, or that somebody has

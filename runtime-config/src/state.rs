@@ -50,8 +50,15 @@ pub fn find_load_state(host: &HostRoot, engine: Engine, record: &InstallationRec
         LoadCheck::NoDaemon => LoadState::Loaded,
         LoadCheck::DockerApi => match Runtimes::query_daemon(host) {
             None => LoadState::NotRunning,
-            Some(runtimes) if docker::are_runtimes_loaded(&runtimes, record) => LoadState::Loaded,
-            Some(_) => LoadState::NotLoaded,
+            Some(runtimes) => {
+                let daemon_json_text = record.paths().next().and_then(|path| host.read(path).ok());
+                let daemon_json_text = daemon_json_text.flatten();
+                if docker::are_runtimes_loaded(&runtimes, record, daemon_json_text.as_deref()) {
+                    LoadState::Loaded
+                } else {
+                    LoadState::NotLoaded
+                }
+            }
         },
         LoadCheck::Socket(socket) => {
             let socket = find_daemon_socket(host, engine, socket);

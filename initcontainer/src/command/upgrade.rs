@@ -42,7 +42,7 @@ pub(super) fn upgrade(host: &Host, args: &Upgrade, output: &mut Output) -> Resul
         .transpose()?;
     let payload = read_release(host, &source, &manifest)
         .context("the installed version stays; run boathook-init install with other options")?;
-    let engines = find_configured_engines(host, &payload, &manifest)?;
+    let engines = find_configured_engines(host, &payload, &manifest, output)?;
     let configured_engines: Vec<Engine> = engines.iter().map(|(engine, _)| *engine).collect();
     // An engine that was removed from the host keeps its names in the manifest alone.
     let mut toolkits_by_engine = manifest.list_toolkits_by_engine();
@@ -85,19 +85,28 @@ fn read_release(host: &Host, source: &Path, manifest: &Manifest) -> Result<Paylo
 }
 
 /// Returns the configured engines with their options. An engine that was removed from the host
-/// after it was configured is left out, so that its remaining files are not changed.
+/// after it was configured is left out, so that its remaining files are not changed. An engine
+/// whose CRI plugin was disabled since is left out with a note.
 fn find_configured_engines(
     host: &Host,
     payload: &Payload,
     manifest: &Manifest,
+    output: &mut Output,
 ) -> Result<Vec<(Engine, InstallOptions)>> {
     let mut engines = Vec::new();
     for engine in Engine::ALL {
         let record = InstallationRecord::load(host, &host.record_path(engine))?;
-        if record.is_some() && engine.detect(host).is_some() {
-            let options = manifest.find_engine_options(engine).unwrap_or_default();
-            let options = to_runtime_options(host, payload, options)?;
-            engines.push((engine, options));
+        if record.is_none() || engine.detect(host).is_none() {
+            continue;
+        }
+        let options = manifest.find_engine_options(engine).unwrap_or_default();
+        let options = to_runtime_options(host, payload, options)?;
+        let snapshot = engine.read_snapshot(host, record.as_ref())?;
+        match engine.plan_install(&snapshot, record.as_ref(), &options) {
+            Err(e @ runtime_config::Error::CriDisabled { .. }) => {
+                output.report_note(&format!("{engine}: left as it is: {e}"));
+            }
+            _ => engines.push((engine, options)),
         }
     }
     Ok(engines)

@@ -50,6 +50,15 @@ fn collect_options(
     options
 }
 
+/// The steps that write the manifest of an installation.
+pub(super) struct ManifestSteps {
+    /// The manifest and its directories. They are written before everything that it lists.
+    pub(super) before_files: Vec<Step>,
+    /// The manifest without the links that the installation removes. It is written after these
+    /// links are removed. If there are no such links, this field is `None`.
+    pub(super) after_links: Option<Step>,
+}
+
 /// Plans the manifest and its directories. `new_dirs` are further directories that the installation
 /// makes and the manifest must list.
 pub(super) fn plan_manifest(
@@ -60,7 +69,7 @@ pub(super) fn plan_manifest(
     names: &ReplacedToolkits,
     config_plan: &ConfigurationPlan,
     new_dirs: &BTreeSet<PathBuf>,
-) -> Result<Vec<Step>> {
+) -> Result<ManifestSteps> {
     let old_manifest = Manifest::load(host)?;
     let mut manifest = old_manifest.clone().unwrap_or_default();
     let missing_dirs = host.find_missing_dirs(&host.manifest_path())?;
@@ -83,9 +92,11 @@ pub(super) fn plan_manifest(
     manifest.toolkits = names.list_toolkits_to_record();
     // The manifest still lists the links of an earlier installation. If this run is killed before
     // it removes these links, the next run finds them in the manifest.
-    for (link, _) in find_offered_links(names, engines) {
+    let offered_links = find_offered_links(names, engines).iter();
+    let offered_paths: Vec<&PathBuf> = offered_links.map(|(link, _)| link).collect();
+    for link in &offered_paths {
         if !manifest.toolkit_links.contains(link) {
-            manifest.toolkit_links.push(link.clone());
+            manifest.toolkit_links.push((*link).clone());
         }
     }
     if let Some(text) = &config_plan.written_text {
@@ -93,26 +104,30 @@ pub(super) fn plan_manifest(
         manifest.previous_config = config_plan.replaced_text.clone();
     }
     manifest.options = collect_options(host, &manifest, payload, engines, names);
-    if old_manifest.as_ref() == Some(&manifest) {
-        return Ok(Vec::new());
+    let mut final_manifest = manifest.clone();
+    if !names.keeps_docker_links() {
+        let is_offered = |link: &PathBuf| offered_paths.contains(&link);
+        final_manifest.toolkit_links.retain(is_offered);
     }
     let text = manifest.to_text();
-    Ok(match (missing_dirs.first(), old_manifest) {
-        (Some(top), _) => {
-            vec![Step::MakeTree {
-                path: top.clone(),
-                file: (host.manifest_path(), text),
-            }]
-        }
-        (None, old_manifest) => {
+    let plan_write = |old_text: Option<&str>, new_text: &str| {
+        let path = host.manifest_path();
+        Change::from_texts(&path, old_text, Some(new_text), STATE_FILE_MODE).map(Step::Change)
+    };
+    let after_links = plan_write(Some(&text), &final_manifest.to_text());
+    let before_files = match missing_dirs.first() {
+        _ if old_manifest.as_ref() == Some(&manifest) => Vec::new(),
+        Some(top) => vec![Step::MakeTree {
+            path: top.clone(),
+            file: (host.manifest_path(), text),
+        }],
+        None => {
             let old_text = old_manifest.map(|manifest| manifest.to_text());
-            let change = Change::from_texts(
-                &host.manifest_path(),
-                old_text.as_deref(),
-                Some(&text),
-                STATE_FILE_MODE,
-            );
-            change.into_iter().map(Step::Change).collect()
+            plan_write(old_text.as_deref(), &text).into_iter().collect()
         }
+    };
+    Ok(ManifestSteps {
+        before_files,
+        after_links,
     })
 }

@@ -197,6 +197,10 @@ fn a_further_toolkit_is_offered_beside_the_first() {
     }
     said(&site.run(&["install", "--no-as"]));
     assert_eq!(runtimes(&site), json!({"boathook": entry}));
+    // The links that were taken away are no longer expected.
+    said(&site.run(&["install", "--as", "other"]));
+    let status = said(&site.run(&["status"]));
+    assert!(!status.contains("vendor"), "{status}");
 }
 
 /// daemon.json has no marks, so the record tells which runtimes are the installation's.

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::process::Output;
 
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use crate::site::{Site, docker_daemon, fixture, with_mounts, write};
 
@@ -14,9 +14,18 @@ const LIVE_RESTORE: &str = "{\"live-restore\": true}\n";
 const RESTART: &str = "restart docker.service";
 const PROGRAMS_NOTE: &str = "it searches for the programs of --gpus only when it starts";
 
-/// Makes a host with two engines that run, and a release with the names of the toolkit `vendor`.
-/// systemctl fails for the unit whose name is in the file `fails`.
+/// Makes a host with two engines that run, and a release with the names of the toolkit `vendor`,
+/// which dockerd has. systemctl fails for the unit whose name is in the file `fails`.
 fn site(daemon_json: &str, keeps_containers: bool) -> (Site, UnixListener) {
+    site_with_runtimes(daemon_json, keeps_containers, &["boathook", "vendor"])
+}
+
+/// Makes the same host as [`site`], with a dockerd that has the runtimes `names`.
+fn site_with_runtimes(
+    daemon_json: &str,
+    keeps_containers: bool,
+    names: &[&str],
+) -> (Site, UnixListener) {
     let site = Site::with_containerd();
     site.add_program("dockerd");
     site.write("etc/docker/daemon.json", daemon_json);
@@ -26,9 +35,12 @@ fn site(daemon_json: &str, keeps_containers: bool) -> (Site, UnixListener) {
     site.write("run/docker.pid", "70\n");
     add_systemctl(&site, "/run/containerd/containerd.sock");
     let daemon = UnixListener::bind(site.path("run/containerd/containerd.sock")).unwrap();
-    let ours = json!({"path": RUNTIME});
+    let runtimes: Map<String, Value> = names
+        .iter()
+        .map(|name| ((*name).to_owned(), json!({"path": RUNTIME})))
+        .collect();
     let answer = json!({
-        "Runtimes": {"boathook": ours, "vendor": ours},
+        "Runtimes": runtimes,
         "DefaultRuntime": "runc",
         "LiveRestoreEnabled": keeps_containers,
     });
@@ -123,7 +135,12 @@ fn docker_is_restarted_for_new_programs_if_its_containers_stay() {
         (LIVE_RESTORE, true, "", &[containerd], None),
     ] {
         let case = format!("{daemon_json} {keeps_containers} {options}");
-        let (site, _daemon) = site(daemon_json, keeps_containers);
+        let names: &[&str] = if options.is_empty() {
+            &["boathook"]
+        } else {
+            &["boathook", "vendor"]
+        };
+        let (site, _daemon) = site_with_runtimes(daemon_json, keeps_containers, names);
         let Some((output, made_calls)) = install(&site, &format!("--restart {options}")) else {
             return;
         };
@@ -137,6 +154,20 @@ fn docker_is_restarted_for_new_programs_if_its_containers_stay() {
         let next = text.split("\nnext:\n").nth(1).unwrap();
         assert_eq!(next.contains(RESTART), has_note, "{case}: {next}");
     }
+}
+
+/// A runtime that dockerd has of an earlier installation needs a reload. This dockerd never drops
+/// it, which is said.
+#[test]
+fn docker_is_reloaded_without_the_names_that_were_taken_away() {
+    let (site, _daemon) = site_with_runtimes("{}\n", false, &["boathook", "vendor"]);
+    if install(&site, "--as vendor").is_none() {
+        return;
+    }
+    let (output, _) = install(&site, "--no-as --restart").unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    let failure = "docker was reloaded but still has its old configuration";
+    assert!(text.contains(failure), "{output:?}");
 }
 
 /// The links are there, and nothing is left to do but the restart.

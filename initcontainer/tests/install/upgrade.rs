@@ -124,6 +124,25 @@ fn an_upgrade_of_a_cluster_keeps_its_configuration() {
     }
 }
 
+/// A security fix arrives also where somebody has disabled the CRI of one engine.
+#[test]
+fn an_upgrade_leaves_an_engine_with_a_disabled_cri_as_it_is() {
+    let site = Site::with_containerd();
+    said(&site.run(&["install", "--engine", "containerd"]));
+    let config = site.read("etc/containerd/config.toml");
+    let config = format!("disabled_plugins = [\"cri\"]\n{config}");
+    site.write("etc/containerd/config.toml", &config);
+    site.write_release_version("0.9.2");
+    let text = said(&site.run(&["upgrade"]));
+    assert!(text.contains("containerd: left as it is: "), "{text}");
+    let current = fs::read_link(site.path("opt/boathook/current")).unwrap();
+    assert_eq!(current, Path::new("0.9.2"));
+    assert_eq!(site.read("etc/containerd/config.toml"), config);
+    said(&site.run(&["uninstall"]));
+    let text = site.read("etc/containerd/config.toml");
+    assert!(!text.contains("boathook"), "{text}");
+}
+
 #[test]
 fn an_upgrade_without_an_installation_does_nothing() {
     let site = Site::with_containerd();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::is_boathook_program;
 use super::sockets::list_sockets;
 use crate::engine_properties::RUNTIME_HANDLER_NAME;
 use crate::host::HostRoot;
@@ -42,6 +43,12 @@ impl Runtimes {
     /// report a path.
     pub(crate) fn get_program_path(&self, name: &str) -> Option<&str> {
         self.runtimes.get(name)?.get("path")?.as_str()
+    }
+
+    /// Returns the names of those runtimes of the running daemon whose program is Boathook's.
+    pub(crate) fn list_boathook_runtimes(&self) -> impl Iterator<Item = &str> {
+        let names = self.runtimes.keys().map(String::as_str);
+        names.filter(|name| self.get_program_path(name).is_some_and(is_boathook_program))
     }
 
     pub(crate) fn has_runtime(&self, name: &str) -> bool {

@@ -155,12 +155,13 @@ fn the_runtimes_are_read_from_docker() {
     fs::create_dir(dir.path().join("run")).unwrap();
     let listener = UnixListener::bind(dir.path().join("run/docker.sock")).unwrap();
     // dockerd answers without the runtime, with another program for it, with the runtime as the
-    // default, and as the configuration has it.
+    // default, with a runtime of an earlier installation, and as the configuration has it.
     let path = "{\"path\": \"/opt/boathook/current/bin/boathook-runtime\"}";
     let answers = [
         "{\"Runtimes\": {\"runc\": {}}}".to_owned(),
         "{\"Runtimes\": {\"boathook\": {\"path\": \"/bin/runc\"}}}".to_owned(),
         format!("{{\"Runtimes\": {{\"boathook\": {path}}}, \"DefaultRuntime\": \"boathook\"}}"),
+        format!("{{\"Runtimes\": {{\"boathook\": {path}, \"vendor\": {path}}}}}"),
         format!("{{\"Runtimes\": {{\"boathook\": {path}}}, \"DefaultRuntime\": \"runc\"}}"),
     ];
     let daemon = std::thread::spawn(move || {
@@ -172,7 +173,7 @@ fn the_runtimes_are_read_from_docker() {
             write!(stream, "HTTP/1.0 200 OK\r\n\r\n{answer}").unwrap();
         }
     });
-    for _ in 0..3 {
+    for _ in 0..4 {
         assert_eq!(
             find_load_state(&host, Engine::Docker, &record),
             LoadState::NotLoaded
