@@ -131,7 +131,25 @@ fn docker_gives_gpus_from_the_installation_to_the_removal() {
         }
 
         let machine = &engine.machine;
-        run_init(machine, "uninstall").unwrap();
+        // The names go from the running dockerd too.
+        docker::place_as_by_default(machine).unwrap();
+        let options = "install --as nvidia --engine docker --restart";
+        run_init(machine, options).unwrap();
+        let options = "install --no-as --engine docker --restart";
+        run_init(machine, options).unwrap();
+        let mut run = engine.command("run");
+        let busybox = name_of(Rootfs::Busybox);
+        run.args([
+            "--rm",
+            "--network=none",
+            "--runtime=nvidia",
+            &busybox,
+            "true",
+        ]);
+        let refusal = format!("{:#}", printed(&mut run).unwrap_err());
+        assert!(refusal.contains("nvidia"), "{generation:?}: {refusal}");
+
+        run_init(machine, "uninstall --restart").unwrap();
         let after = fs::read_to_string(machine.private.file(DAEMON)).unwrap();
         assert_eq!(after, before, "{generation:?}");
         kill_inside(&mut daemon).unwrap();
