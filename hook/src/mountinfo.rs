@@ -1,8 +1,16 @@
 //! Parses `/proc/PID/mountinfo` (proc_pid_mountinfo(5)).
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+
+use nix::libc::dev_t;
+use nix::sys::stat::makedev;
+
+/// The maximum size of `/proc/PID/mountinfo` in bytes. A mount namespace may have 100,000 mounts
+/// (`fs.mount-max`), each with about 300 bytes.
+pub(crate) const MAX_MOUNTINFO_BYTES: u64 = 32 * 1024 * 1024;
 
 /// The fields of a line of mountinfo that this program uses. The paths are still encoded: the
 /// kernel writes a space or a backslash as an octal code such as `\040`.
@@ -10,6 +18,8 @@ use std::path::PathBuf;
 pub(crate) struct MountLine<'a> {
     pub(crate) id: u64,
     pub(crate) parent_id: u64,
+    /// The device number of the file system (`st_dev` of its files).
+    pub(crate) device_number: dev_t,
     /// The directory of the file system that is visible at the mount point. It is not `/` for a
     /// bind mount of a subdirectory.
     pub(crate) root: &'a [u8],
@@ -29,7 +39,10 @@ impl<'a> MountLine<'a> {
         let mut fields = line.split(|byte| *byte == b' ');
         let id = parse_number(fields.next()?)?;
         let parent_id = parse_number(fields.next()?)?;
-        let (root, point) = (fields.nth(1)?, fields.next()?);
+        let mut device_numbers = fields.next()?.split(|byte| *byte == b':');
+        let major = parse_number(device_numbers.next()?)?;
+        let minor = parse_number(device_numbers.next()?)?;
+        let (root, point) = (fields.next()?, fields.next()?);
         let mut is_shared = false;
         let mut tags = fields.by_ref().skip(1);
         loop {
@@ -41,6 +54,7 @@ impl<'a> MountLine<'a> {
         Some(MountLine {
             id,
             parent_id,
+            device_number: makedev(major, minor),
             root,
             point,
             is_shared,
@@ -56,6 +70,16 @@ impl<'a> MountLine<'a> {
     pub(crate) fn mount_point_path(&self) -> PathBuf {
         decode_octal_escapes(self.point)
     }
+}
+
+/// Returns the device numbers of all file systems that are mounted in a mount namespace, from the
+/// text of its mountinfo.
+pub(crate) fn list_device_numbers(mountinfo: &[u8]) -> BTreeSet<dev_t> {
+    let lines = mountinfo.split(|byte| *byte == b'\n');
+    lines
+        .filter_map(MountLine::split)
+        .map(|line| line.device_number)
+        .collect()
 }
 
 fn parse_number(field: &[u8]) -> Option<u64> {

@@ -20,7 +20,7 @@ use std::slice;
 use std::time::{Duration, Instant};
 
 use device_class::config::Config;
-use hook::attachment::{lock, record_files};
+use hook::attachment::{AttachmentRecord, lock, record_files};
 use hook::log;
 use hook::sys;
 use hook::sys::deadline::{self, Deadline};
@@ -34,8 +34,8 @@ use serde::de::DeserializeOwned;
 use crate::live::ContainerChangeError;
 use crate::live::announce::{DeviceChange, announce_devices};
 use crate::live::reconcile::{
-    HostSnapshot, copy_with_present_devices, find_removed_devices, replace_devices,
-    revoke_stale_rules,
+    HostSnapshot, RemovedDevices, copy_with_present_devices, find_removed_devices, replace_devices,
+    revoke_stale_rules, revoke_stale_rules_without_lock,
 };
 use rate_limit::RateLimit;
 use restore_rules::{CgroupWatch, ContainersWithEvents};
@@ -297,19 +297,27 @@ impl<'c> Follower<'c> {
             let deadline = Deadline::start(deadline::DEADLINE_SECONDS);
             let records = record_files::read_records(&config.host_root);
             let snapshot = HostSnapshot::take(&records, config);
-            // Each container has a deadline of its own, because another process may hold the lock
-            // of a container.
+            // A container may have requested one device by several names. If the recorded name now
+            // leads to another device, but one of the other names still leads to this device, it
+            // keeps its rules.
+            let records = records.iter();
+            let records = records.map(|record| copy_with_present_devices(record, &snapshot));
+            let containers: Vec<(AttachmentRecord, RemovedDevices)> = records
+                .map(|record| {
+                    let devices = find_removed_devices(&record, &snapshot, &config.host_root);
+                    (record, devices)
+                })
+                .collect();
+            let references = containers.iter().map(|(record, devices)| (record, devices));
+            revoke_stale_rules_without_lock(references, &snapshot, &config.host_root);
+            // From here on each container has a deadline of its own, because another process may
+            // hold the lock of a container.
             let _ = deadline.map(Deadline::cancel);
-            for record in &records {
+            for (record, removed_devices) in &containers {
                 let deadline = Deadline::start(deadline::DEADLINE_SECONDS);
-                // A container may have requested one device by several names. If the recorded name
-                // now leads to another device, but one of the other names still leads to this
-                // device, it keeps its rules.
-                let record = &copy_with_present_devices(record, &snapshot);
-                let removed_devices = find_removed_devices(record, &snapshot, &config.host_root);
                 let _ = revoke_stale_rules(
                     record,
-                    &removed_devices,
+                    removed_devices,
                     &snapshot,
                     lock::FOLLOW_LOCK_TIMEOUT,
                     config,

@@ -11,14 +11,11 @@ use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 use super::error::CgroupError;
 use super::membership::{self, Hierarchy};
 use super::{CgroupDir, DeviceCgroup};
-use crate::mountinfo::MountLine;
+use crate::mountinfo::{MAX_MOUNTINFO_BYTES, MountLine};
 
 /// The maximum size of `/proc/PID/cgroup` in bytes. The file has about 15 lines, one for each
 /// hierarchy. A line has at most about 4 KiB (PATH_MAX).
 const MAX_MEMBERSHIP_BYTES: u64 = 256 * 1024;
-/// The maximum size of `/proc/PID/mountinfo` in bytes. A mount namespace may have 100,000 mounts
-/// (`fs.mount-max`), each with about 300 bytes.
-const MAX_MOUNTINFO_BYTES: u64 = 32 * 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KernelMountPaths {

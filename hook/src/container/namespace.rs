@@ -1,5 +1,6 @@
 //! Finds a container's root file system and enters the container's mount namespace.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -7,8 +8,11 @@ use std::rc::Rc;
 use host_files::rooted_path::split_leaf;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::libc::dev_t;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{Mode, fstat, fstatat, stat, umask};
+
+use crate::mountinfo::{MAX_MOUNTINFO_BYTES, list_device_numbers};
 
 use super::process::{find_main_thread_substitute, read_parent_pid, read_process_start_time};
 use super::procfs::read_proc;
@@ -183,6 +187,7 @@ impl ContainerNamespace {
             can_create_device_nodes: user_namespace.has_inode_number(INITIAL_USER_NAMESPACE_INODE),
             is_host_root: identity == Identity::from_stat(&host_root),
             tmpfs_paths: Vec::new(),
+            host_device_numbers: BTreeSet::new(),
         };
         Ok(Self {
             pid,
@@ -291,11 +296,15 @@ impl ContainerNamespace {
     /// [`Error::RootChanged`] if the root was replaced. [`Error::Enter`] if the kernel refuses
     /// setns(2), for example because this process has more than one thread.
     pub fn enter(&self, tmpfs_paths: &[PathBuf], resolver: Resolver) -> Result<ContainerRoot> {
-        let procfs = match self.root_location {
-            RootLocation::MountPath(_) => Rc::clone(&self.procfs),
+        let (procfs, host_device_numbers) = match self.root_location {
+            RootLocation::MountPath(_) => (Rc::clone(&self.procfs), BTreeSet::new()),
             // This process may be a child of the process that opened the namespace. The old handles
             // on `/proc/self` lead to the parent, so new handles are opened.
-            RootLocation::ProcessRoot(_) => Rc::new(Procfs::open()?),
+            RootLocation::ProcessRoot(_) => {
+                let procfs = Rc::new(Procfs::open()?);
+                let host_device_numbers = read_mounted_device_numbers(&procfs)?;
+                (procfs, host_device_numbers)
+            }
         };
         setns(&self.mount_namespace, CloneFlags::CLONE_NEWNS).map_err(|errno| Error::Enter {
             pid: self.pid,
@@ -318,10 +327,28 @@ impl ContainerNamespace {
         };
         let properties = RootProperties {
             tmpfs_paths: tmpfs_paths.to_vec(),
+            host_device_numbers,
             ..self.properties
         };
         ContainerRoot::new(root, properties, procfs)
     }
+}
+
+/// Returns the device numbers of the file systems that are mounted in the mount namespace of this
+/// process.
+fn read_mounted_device_numbers(procfs: &Procfs) -> Result<BTreeSet<dev_t>> {
+    let path = || PathBuf::from("/proc/self/mountinfo");
+    let mountinfo = read_proc(
+        procfs.self_dir(),
+        "mountinfo",
+        MAX_MOUNTINFO_BYTES + 1,
+        path,
+    )?;
+    // The end of a longer file would be missing, and a file system of the host with it.
+    if mountinfo.len() as u64 > MAX_MOUNTINFO_BYTES {
+        return Err(Error::system("read", path(), Errno::EFBIG));
+    }
+    Ok(list_device_numbers(&mountinfo))
 }
 
 /// Fails unless the container's process sees the directory `expected_identity` at the path

@@ -16,12 +16,15 @@
 //! handles.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use host_files::rooted_path::{ResolvedPath, TrailingSymlink, Walk};
+use nix::libc::dev_t;
+use nix::sys::stat::fstat;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
 use super::{Directory, Error, FileKind, Handle, Procfs, Result, RootDir};
@@ -127,6 +130,10 @@ pub(super) struct WritePolicy {
     is_host_root: bool,
     /// The paths at which config.json lets the runtime mount a new tmpfs, such as `/dev`.
     tmpfs_paths: Vec<PathBuf>,
+    /// The device numbers (`st_dev`) of the file systems that the host has mounted. The root user
+    /// of a running container can mount such a file system at one of `tmpfs_paths`, if a volume of
+    /// the container leads to it. The list is empty for a container that has not started yet.
+    host_device_numbers: BTreeSet<dev_t>,
     /// The mount ids of the tmpfs mounts that were found at `tmpfs_paths`, each with an open handle
     /// on the mount, so that the kernel does not give the id to another mount.
     tmpfs_mounts: RefCell<Vec<(u64, Handle)>>,
@@ -140,6 +147,7 @@ impl WritePolicy {
         root: &RootDir,
         is_host_root: bool,
         tmpfs_paths: Vec<PathBuf>,
+        host_device_numbers: BTreeSet<dev_t>,
         procfs: &Rc<Procfs>,
     ) -> Result<Self> {
         Ok(Self {
@@ -147,6 +155,7 @@ impl WritePolicy {
             root_mount_id: procfs.read_mount_id(root)?,
             is_host_root,
             tmpfs_paths,
+            host_device_numbers,
             tmpfs_mounts: RefCell::default(),
         })
     }
@@ -198,7 +207,8 @@ impl WritePolicy {
     ///
     /// A hostile image can contain a symbolic link, so that the runtime mounts a volume at `path`,
     /// or mounts the tmpfs elsewhere. Two conditions exclude this: no component of `path` is a
-    /// symbolic link, and the tmpfs is mounted directly on the container's root file system.
+    /// symbolic link, and the tmpfs is mounted directly on the container's root file system. A process
+    /// of the container can create such a mount later. So the tmpfs must not be one of the host.
     fn open_runtime_tmpfs(
         &self,
         root: &RootDir,
@@ -212,6 +222,8 @@ impl WritePolicy {
         let is_runtime_tmpfs = self.procfs.read_mount_id(&tmpfs_root)? == mount_id
             && self.procfs.read_mount_id(parent)? == self.root_mount_id
             && fstatfs(&tmpfs_root).is_ok_and(|statfs| statfs.filesystem_type() == TMPFS_MAGIC)
+            && fstat(&tmpfs_root)
+                .is_ok_and(|stat| !self.host_device_numbers.contains(&stat.st_dev))
             && self.procfs.is_mounted_on(&tmpfs_root, root)?;
         Ok(is_runtime_tmpfs.then_some(tmpfs_root))
     }

@@ -1,6 +1,7 @@
 //! Resolves paths inside a container's root directory, so that no symbolic link of an image leads
 //! to a file of the host.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use device_class::host::DeviceNumber;
 use host_files::rooted_path::{OpenedComponent, ResolvedPath, TrailingSymlink, Walk, split_leaf};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nix::libc::dev_t;
 use nix::sys::stat::Mode;
 
 use super::file_owner::FileOwnerGuard;
@@ -42,6 +44,8 @@ pub(super) struct RootProperties {
     pub(super) is_host_root: bool,
     /// The paths at which config.json lets the runtime mount a new tmpfs, such as `/dev`.
     pub(super) tmpfs_paths: Vec<PathBuf>,
+    /// The device numbers of the file systems that the host has mounted, if the container runs.
+    pub(super) host_device_numbers: BTreeSet<dev_t>,
 }
 
 impl ContainerRoot {
@@ -56,6 +60,7 @@ impl ContainerRoot {
             can_create_device_nodes: true,
             is_host_root: false,
             tmpfs_paths: Vec::new(),
+            host_device_numbers: BTreeSet::new(),
         };
         let root = RootDir::open(rootfs, resolver)?;
         Self::new(root, properties, Rc::new(Procfs::open()?))
@@ -71,6 +76,7 @@ impl ContainerRoot {
                 &root,
                 properties.is_host_root,
                 properties.tmpfs_paths,
+                properties.host_device_numbers,
                 &procfs,
             )?,
             root,

@@ -20,6 +20,9 @@ const UDEV_GROUP: u32 = 2;
 /// The size of the receive buffer in bytes. A message of the kernel has at most 2048 bytes
 /// (`UEVENT_BUFFER_SIZE`). udev adds a header to it.
 const MAX_MESSAGE_BYTES: usize = 8192;
+/// The maximum number of messages that one call receives. A process with CAP_NET_ADMIN can send
+/// messages faster than they are received.
+const MAX_MESSAGES_PER_CALL: usize = 1024;
 
 /// The kernel's subsystems whose uevents are ignored. They have no device nodes, and the kernel
 /// sends such uevents at every start of a container.
@@ -45,15 +48,16 @@ impl UeventReceiver {
         Ok(UeventReceiver(socket))
     }
 
-    /// Receives all pending messages without waiting. Returns whether one of them may be about a
-    /// device, so that the caller must scan the host again.
+    /// Receives the pending messages without waiting, but not more than 1024. Returns whether one
+    /// of them may be about a device, so that the caller must scan the host again. If more messages
+    /// may be pending, one of these could be about a device.
     ///
     /// A message causes nothing but this scan. Its content is not trusted, because any process can
     /// send messages.
     pub fn receive_pending(&self) -> Result<bool> {
         let mut buffer = [0; MAX_MESSAGE_BYTES];
         let mut has_device_event = false;
-        loop {
+        for _ in 0..MAX_MESSAGES_PER_CALL {
             match recv(self.0.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
                 Ok(length) => has_device_event |= may_concern_device(&buffer[..length]),
                 // ENOBUFS means that the kernel has dropped messages. A dropped message may have
@@ -64,6 +68,7 @@ impl UeventReceiver {
                 Err(errno) => return Err(errno),
             }
         }
+        Ok(true)
     }
 }
 

@@ -136,7 +136,10 @@ fn exec_real_runtime(
         }
     };
     if let RuntimeCommand::Update(action) = &command_line.action {
-        let edited_arguments = update::add_device_rules(action, arguments, &runtime_path);
+        let config = installation::load_configuration(config_path).unwrap_or_default();
+        let host_root = &config.host_root;
+        let edited_arguments =
+            update::add_device_rules(action, arguments, &runtime_path, host_root);
         update_arguments = Some(
             edited_arguments.map_err(|error| error.with_container(&action.id.to_string_lossy()))?,
         );

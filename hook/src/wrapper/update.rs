@@ -5,7 +5,7 @@
 //! engine's own, and lacks the rules that `boathook-runtime` added to config.json at `create`. So
 //! the missing rules are read from config.json and added to the list.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -21,6 +21,8 @@ use serde::Deserialize;
 use super::WrapperError;
 use super::command_line::UpdateCommand;
 use super::config_file::ConfigFile;
+use crate::attachment::record_files;
+use crate::oci::devices::to_oci_rule;
 use crate::oci::{Bundle, Hooks, read_capped};
 
 /// The arguments of the `update` command for the real runtime, and the file of resources to which
@@ -55,6 +57,7 @@ pub(super) fn add_device_rules(
     update: &UpdateCommand,
     arguments: &[OsString],
     runtime_path: &Path,
+    host_root: &Path,
 ) -> Result<UpdateArguments, WrapperError> {
     let to_error = |error| WrapperError::Resources {
         path: update.resources_path.clone(),
@@ -63,7 +66,10 @@ pub(super) fn add_device_rules(
     let resources_json = read_resources(&update.resources_path).map_err(to_error)?;
     let listed_rules = json_text::list_items(&resources_json, &["devices"]);
     let edited_json = match find_bundle(update, arguments, runtime_path, !listed_rules.is_empty()) {
-        Some(bundle) => add_missing_rules(&resources_json, &listed_rules, &bundle)?,
+        Some(bundle) => {
+            let revoked_rules = list_revoked_rules(&update.id, host_root);
+            add_missing_rules(&resources_json, &listed_rules, &revoked_rules, &bundle)?
+        }
         None => None,
     };
     let is_stdin = update.resources_path == Path::new("-");
@@ -123,13 +129,27 @@ fn find_bundle(
     Some(output.bundle)
 }
 
+/// Returns the rules of config.json that were revoked while the container was running, because
+/// their devices were removed. Another device may have the number of such a rule now.
+fn list_revoked_rules(container_id: &OsStr, host_root: &Path) -> Vec<LinuxDeviceCgroup> {
+    let record = record_files::find_record(host_root, &container_id.to_string_lossy());
+    let revoked_rules = record
+        .ok()
+        .flatten()
+        .map(|record| record.revoked_spec_rules);
+    let revoked_rules = revoked_rules.into_iter().flatten();
+    revoked_rules.map(|rule| to_oci_rule(&rule.rule)).collect()
+}
+
 /// Adds the device rules in the bundle's config.json to `resources_json`, the resources of an
-/// update. `listed_rules` are the rules that `resources_json` already contains. Returns `None` if
+/// update. `listed_rules` are the rules that `resources_json` already contains. The rules for the
+/// devices of `revoked_rules` are not added. Returns `None` if
 /// no rule is missing. Also returns `None` if config.json has no Boathook hook, so that no rule in
 /// it is from `boathook-runtime`.
 fn add_missing_rules(
     resources_json: &str,
     listed_rules: &[&str],
+    revoked_rules: &[LinuxDeviceCgroup],
     bundle_dir: &Path,
 ) -> Result<Option<String>, WrapperError> {
     let config_file = ConfigFile::read(&bundle_dir.join("config.json"))?;
@@ -140,8 +160,12 @@ fn add_missing_rules(
     let parse = |rule: &&str| serde_json::from_str::<LinuxDeviceCgroup>(rule).ok();
     let listed_rules: Vec<_> = listed_rules.iter().filter_map(parse).collect();
     for rule in json_text::list_items(config_file.content(), &["linux", "resources", "devices"]) {
-        let is_missing = parse(&rule)
-            .is_some_and(|rule| allows_single_device(&rule) && !listed_rules.contains(&rule));
+        let is_missing = parse(&rule).is_some_and(|rule| {
+            let mut revoked_rules = revoked_rules.iter();
+            allows_single_device(&rule)
+                && !listed_rules.contains(&rule)
+                && !revoked_rules.any(|revoked_rule| is_same_device(revoked_rule, &rule))
+        });
         if is_missing {
             let current_text = edited_text.as_deref().unwrap_or(resources_json);
             let new_text =
@@ -162,6 +186,10 @@ fn add_missing_rules(
 fn allows_single_device(rule: &LinuxDeviceCgroup) -> bool {
     let is_specific_number = |number: Option<i64>| number.is_some_and(|number| number >= 0);
     rule.allow() && is_specific_number(rule.major()) && is_specific_number(rule.minor())
+}
+
+fn is_same_device(rule: &LinuxDeviceCgroup, other: &LinuxDeviceCgroup) -> bool {
+    (rule.typ(), rule.major(), rule.minor()) == (other.typ(), other.major(), other.minor())
 }
 
 /// Creates a file in memory that contains `content`. Returns the file, and a path below

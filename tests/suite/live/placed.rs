@@ -3,12 +3,16 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::process::Command;
 
+use harness::captured::Captured;
 use harness::demo_host::DemoHost;
 use harness::patience::wait_until;
 use harness::probe::{Access, Kind};
 use harness::rootfs::Rootfs;
 use harness::runc::Container;
+use harness::scratch;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::follow::{Follower, followed, may_open, tell};
 use super::{boathook, done, plain, records};
@@ -21,6 +25,7 @@ on_each_cgroup_version!(
     a_device_is_attached_at_a_path_and_detached,
     a_path_is_listed_with_the_lines_to_paste,
     no_device_is_attached_over_another_one,
+    nothing_is_created_in_a_file_system_of_the_host,
 );
 
 /// Sticks of two serial numbers: the class finds them by udev's links, and the host's
@@ -321,4 +326,41 @@ fn a_device_is_attached_at_a_path_and_detached(lab: &Lab) {
     assert!(!may_open(&running, &host, 7));
     done(lab, &host, &["detach", bundle.id()]);
     assert_eq!((seen(&running), records(&host)), (String::new(), vec![]));
+}
+
+/// A process of the container with CAP_SYS_ADMIN has put a volume, which is a tmpfs of the host such
+/// as /run/udev, in the place of the container's /dev.
+fn nothing_is_created_in_a_file_system_of_the_host(lab: &Lab) {
+    let host = with_sticks();
+    let volume = scratch::directory("volume").unwrap();
+    let (kind, no_data) = (Some("tmpfs"), None::<&str>);
+    mount(kind, volume.path(), kind, MsFlags::empty(), no_data).unwrap();
+    let bundle = plain(Rootfs::Busybox).bind(volume.path(), "/volume");
+    let bundle = bundle.build().unwrap();
+    let running = lab.start(&bundle);
+    let mut swap = Command::new("nsenter");
+    swap.args([
+        "--mount",
+        "--root",
+        "--target",
+        &running.pid().unwrap().to_string(),
+    ]);
+    swap.args([
+        "/bin/sh",
+        "-c",
+        "umount -l /dev && mount -o bind /volume /dev",
+    ]);
+    Captured::run(&mut swap).unwrap().success().unwrap();
+    let refused = boathook(
+        lab,
+        &host,
+        &["attach", bundle.id(), "sticks=x1:/dev/a/modem"],
+    );
+    let files = fs::read_dir(volume.path()).unwrap().count();
+    drop(running);
+    umount2(volume.path(), MntFlags::MNT_DETACH).unwrap();
+    assert_eq!(files, 0);
+    assert_ne!(refused.status.code(), Some(0), "{refused:?}");
+    let reason = "it is on a volume or another mount";
+    assert!(refused.stderr.contains(reason), "{refused:?}");
 }

@@ -87,6 +87,23 @@ fn every_other_update_is_passed_on_byte_for_byte() {
     assert_eq!(updated(&lab, LIST), [LIST, LIST]);
 }
 
+/// The device of the rule was unplugged, and another one may have its number.
+#[test]
+fn a_revoked_rule_is_not_added() {
+    let lab = Lab::new();
+    let bundle = created(&lab);
+    configure(&lab, bundle.path());
+    let directory = lab.host.root().join("run/boathook/attached");
+    fs::create_dir_all(&directory).unwrap();
+    let revoked = json!({"rule": "c 10:183 rw", "for": ["dummy-npu npu-3"]});
+    let record = json!({
+        "id": "c1", "pid": 1, "started": 1, "bundle": bundle.path(),
+        "devices": [], "rules": [], "made": [], "withdrawn": [revoked],
+    });
+    fs::write(directory.join("c1"), record.to_string()).unwrap();
+    assert_eq!(updated(&lab, LIST), [LIST, LIST]);
+}
+
 #[test]
 fn an_update_that_would_take_devices_away_is_refused() {
     let lab = Lab::new();

@@ -29,6 +29,10 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use crate::live::ContainerChangeError;
 use crate::live::container::hidden_program;
 
+/// The maximum number of reads of one call of [`CgroupWatch::read_events`]. A read returns up to
+/// 4096 bytes of events.
+const MAX_READS: usize = 256;
+
 /// An inotify instance that watches the directory of attachment records, and the cgroups of the
 /// containers that have such records.
 pub(super) struct CgroupWatch {
@@ -107,10 +111,12 @@ impl CgroupWatch {
         Ok(())
     }
 
-    /// Reads all pending events without waiting. Returns the containers that the events are about.
+    /// Reads the pending events without waiting. Returns the containers that the events are about.
+    /// The number of reads is limited, because a container can cause events faster than they are
+    /// read. The next call reads the rest.
     pub(super) fn read_events(&mut self) -> Result<ContainersWithEvents> {
         let mut containers_with_events = ContainersWithEvents::default();
-        loop {
+        for _ in 0..MAX_READS {
             let events = match self.inotify.read_events() {
                 Ok(events) => events,
                 Err(Errno::EAGAIN) => return Ok(containers_with_events),
@@ -142,6 +148,7 @@ impl CgroupWatch {
                 }
             }
         }
+        Ok(containers_with_events)
     }
 }
 

@@ -22,7 +22,7 @@ use crate::live::ContainerChangeError;
 use crate::live::announce::{ChangedContainer, DeviceChange, announce_changes};
 use crate::live::reconcile::{
     FollowedDevice, HostSnapshot, RemovedDevices, copy_with_present_devices, find_removed_devices,
-    remove_nodes, replace_devices, revoke_stale_rules,
+    remove_nodes, replace_devices, revoke_stale_rules, revoke_stale_rules_without_lock,
 };
 
 /// The maximum number of containers that are changed at the same time, each by a child process.
@@ -84,10 +84,15 @@ impl UpdatePass<'_> {
         let records: Vec<AttachmentRecord> = records.collect();
         // The stale rules of all containers are revoked first, because after that any container can
         // delay this process.
+        let removed_devices: Vec<RemovedDevices> = records
+            .iter()
+            .map(|record| find_removed_devices(record, &snapshot, &config.host_root))
+            .collect();
+        let containers = records.iter().zip(&removed_devices);
+        revoke_stale_rules_without_lock(containers, &snapshot, &config.host_root);
         let mut failed_revocations = Vec::new();
         let mut revoked_records = Vec::new();
-        for record in &records {
-            let removed_devices = find_removed_devices(record, &snapshot, &config.host_root);
+        for (record, removed_devices) in records.iter().zip(removed_devices) {
             match revoke_stale_rules(
                 record,
                 &removed_devices,

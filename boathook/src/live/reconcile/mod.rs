@@ -19,5 +19,6 @@ pub(super) use other_links::OtherLinks;
 pub(super) use replace_devices::replace_devices;
 pub(super) use stale_rules::{
     RemovedDevices, find_removed_devices, remove_nodes, revoke_stale_rules,
+    revoke_stale_rules_without_lock,
 };
 pub(crate) use unfulfilled::{find_unfulfilled_requests, has_access_to_all_devices};

@@ -56,6 +56,44 @@ fn has_lost_exclusive_node(
     exclusive_rules.any(|rule| rule.has_lost_host_node(host_root))
 }
 
+/// Revokes the stale rules of several containers without a change of their records. A container can
+/// keep its lock for some time, and must not delay the revocation in the other containers. So this
+/// function is called for all containers before [`revoke_stale_rules`], which reports the errors.
+pub(crate) fn revoke_stale_rules_without_lock<'r>(
+    containers: impl IntoIterator<Item = (&'r AttachmentRecord, &'r RemovedDevices)>,
+    snapshot: &HostSnapshot,
+    host_root: &Path,
+) {
+    for (record, removed_devices) in containers {
+        let stale_rules = find_stale_rules(record, removed_devices, snapshot, host_root);
+        if !stale_rules.is_empty() {
+            let mut remaining_record = record.clone();
+            remaining_record.remove_revoked_rules(&stale_rules);
+            let _ = record.revoke_rules(&stale_rules, &remaining_record);
+        }
+    }
+}
+
+/// Returns the rules of a container that none of their owners needs any more.
+fn find_stale_rules(
+    record: &AttachmentRecord,
+    removed_devices: &RemovedDevices,
+    snapshot: &HostSnapshot,
+    host_root: &Path,
+) -> Vec<RecordedRule> {
+    let owner_check = RuleOwnerCheck {
+        record,
+        removed_devices,
+        snapshot,
+        host_root,
+    };
+    let is_stale = |rule: &&RecordedRule| {
+        let mut owners = rule.owners.iter();
+        !rule.owners.is_empty() && !owners.any(|owner| owner_check.is_needed_by(owner, rule))
+    };
+    record.rules.iter().filter(is_stale).cloned().collect()
+}
+
 /// Revokes the stale rules of a container, and removes them from its record. A rule is stale if its
 /// device was removed or has another number now. Returns whether a rule was revoked.
 ///
@@ -68,17 +106,7 @@ pub(crate) fn revoke_stale_rules(
     config: &Config,
 ) -> Result<bool, ContainerChangeError> {
     let host_root = &config.host_root;
-    let owner_check = RuleOwnerCheck {
-        record,
-        removed_devices,
-        snapshot,
-        host_root,
-    };
-    let is_stale = |rule: &&RecordedRule| {
-        let mut owners = rule.owners.iter();
-        !rule.owners.is_empty() && !owners.any(|owner| owner_check.is_needed_by(owner, rule))
-    };
-    let stale_rules: Vec<RecordedRule> = record.rules.iter().filter(is_stale).cloned().collect();
+    let stale_rules = find_stale_rules(record, removed_devices, snapshot, host_root);
     if stale_rules.is_empty() {
         update_host_nodes(record, snapshot, lock_timeout, host_root)?;
         return Ok(false);

@@ -15,7 +15,7 @@ use crate::sys::bpf::{self, CgroupPrograms, Insn, ProgramDescription, ProgramSco
 
 /// The name of the device programs that Boathook loads, which bpftool shows. The kernel permits at
 /// most 15 characters (`BPF_OBJ_NAME_LEN`).
-const PROGRAM_NAME: &str = "boathook_device";
+pub(super) const PROGRAM_NAME: &str = "boathook_device";
 
 /// Reports whether the kernel will hide the instructions of a device program that is loaded now. If
 /// `net.core.bpf_jit_harden` is 2, the kernel obfuscates ("blinds") the constants of every program

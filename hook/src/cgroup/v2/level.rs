@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 
-use super::kernel::Kernel;
+use super::kernel::{Kernel, PROGRAM_NAME};
 use super::load::{LoadError, load_program};
 use super::replace::replace_program;
 use super::rewrite::{self, ProgramRewrite, has_hidden_instructions, rewrite_program};
@@ -147,10 +147,10 @@ impl<K: Kernel> CgroupLevel<'_, K> {
                         .describe_program(&old_program)
                         .map_err(to_read_error)?;
                     // A hidden program is taken for the runtime's program if it is the only one of
-                    // the cgroup and uses no map. Then it depends only on config.json, so it can be
-                    // generated again.
+                    // the cgroup and uses no map, or if Boathook has loaded it in its place. Then
+                    // it depends only on config.json, so it can be generated again.
                     let is_runtime_program = admission == ProgramRewrite::HiddenProgram
-                        && is_only_program
+                        && (is_only_program || description.name == PROGRAM_NAME)
                         && description.map_count == 0;
                     // If devices are only revoked, a program that is not the runtime's stays as it
                     // is. Boathook does not add devices to a program that it cannot read.

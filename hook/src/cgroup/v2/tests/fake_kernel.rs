@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 
 use crate::cgroup::v2::evaluator;
-use crate::cgroup::v2::kernel::Kernel;
+use crate::cgroup::v2::kernel::{Kernel, PROGRAM_NAME};
 use crate::cgroup::v2::request::AccessRequest;
 use crate::sys::bpf::{
     BPF_F_ALLOW_MULTI, BPF_F_REPLACE, CgroupPrograms, Insn, MAX_ATTACHED_PROGRAMS,
@@ -29,6 +29,8 @@ pub(super) struct FakeKernel {
     pub(super) programs: RefCell<Vec<Vec<Insn>>>,
     pub(super) cgroups: RefCell<BTreeMap<PathBuf, CgroupPrograms>>,
     pub(super) changes: RefCell<Vec<Change>>,
+    /// The ids of the programs that were loaded by the calls of [`Kernel`].
+    pub(super) own_ids: RefCell<Vec<u32>>,
     /// Behaves like a kernel before Linux 5.6.
     pub(super) cannot_replace: bool,
     /// Shows zeros, as with `net.core.bpf_jit_harden=2`.
@@ -62,7 +64,7 @@ impl FakeKernel {
         ids
     }
 
-    fn add(&self, code: &[Insn]) -> u32 {
+    pub(super) fn add(&self, code: &[Insn]) -> u32 {
         let mut programs = self.programs.borrow_mut();
         programs.push(code.to_vec());
         programs.len() as u32
@@ -147,7 +149,11 @@ impl Kernel for FakeKernel {
 
     fn describe_program(&self, program: &u32) -> Result<ProgramDescription, Errno> {
         Ok(ProgramDescription {
-            name: format!("program_{program}"),
+            name: if self.own_ids.borrow().contains(program) {
+                PROGRAM_NAME.to_owned()
+            } else {
+                format!("program_{program}")
+            },
             map_count: self.maps,
         })
     }
@@ -162,7 +168,9 @@ impl Kernel for FakeKernel {
             }
             return Err(errno);
         }
-        Ok(self.add(program))
+        let id = self.add(program);
+        self.own_ids.borrow_mut().push(id);
+        Ok(id)
     }
 
     /// Attaches a program, as `__cgroup_bpf_attach` of the kernel does.

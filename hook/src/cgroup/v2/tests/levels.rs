@@ -320,6 +320,29 @@ fn the_hidden_program_of_the_container_is_regenerated() {
     assert_eq!(kernel.attached(POD), pod);
 }
 
+/// A node agent has attached a program of its own since the device was given.
+#[test]
+fn a_device_is_revoked_beside_a_hidden_program_of_another_component() {
+    let kernel = FakeKernel {
+        hides: true,
+        ..kernel()
+    };
+    kernel.with(LEAF, BPF_F_ALLOW_MULTI, &[deny_everything()]);
+    allow(&kernel).unwrap();
+    assert!(allows_request(&kernel, 183));
+    let foreign_id = kernel.add(&allow_everything());
+    let mut cgroups = kernel.cgroups.borrow_mut();
+    cgroups
+        .get_mut(Path::new(LEAF))
+        .unwrap()
+        .ids
+        .push(foreign_id);
+    drop(cgroups);
+    change(&kernel, &cgroup(ROOT, LEAF), &[misc(183, "rw")], &[]).unwrap();
+    assert!(!allows_request(&kernel, 183));
+    assert!(kernel.attached(LEAF).contains(&foreign_id));
+}
+
 /// A component other than the runtime may have attached the program. It is not known what the
 /// program denies.
 #[test]
