@@ -50,12 +50,35 @@ impl RequestNames<'_> {
             _ => return error,
         };
         let short_name = name.rsplit(['/', '=']).next().unwrap_or_default();
+        if let Some(part_ids) = self.find_part_ids(short_name) {
+            let part_ids = excerpt(&part_ids);
+            *text = format!(
+                "{text}; {short_name} is divided, and a container can get its parts: {part_ids}"
+            );
+            return error;
+        }
         if let Some(similar_device) = self.find_probable_device(short_name)
             && !self.is_only_device(&similar_device)
         {
             *text = format!("{text}; {similar_device}");
         }
         error
+    }
+
+    /// Returns the ids of the parts of a device that containers can get in parts only, if `name` is
+    /// the id, an alias or the index of such a device.
+    fn find_part_ids(&self, name: &str) -> Option<String> {
+        let mut divided_devices = self.parts_only_devices().iter();
+        let divided_device = divided_devices.find(|device| {
+            let mut aliases = device.aliases.iter();
+            device.id.as_str() == name
+                || device.index.as_deref() == Some(name)
+                || aliases.any(|alias| alias == name)
+        })?;
+        let parts = self.devices().iter();
+        let parts = parts.filter(|part| part.part_of.as_ref() == Some(&divided_device.id));
+        let part_ids: Vec<String> = parts.map(|part| part.id.to_string()).collect();
+        (!part_ids.is_empty()).then(|| part_ids.join(", "))
     }
 }
 

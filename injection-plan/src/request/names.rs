@@ -94,6 +94,10 @@ impl<'a> RequestNames<'a> {
         &self.inventory.devices
     }
 
+    pub(super) fn parts_only_devices(&self) -> &'a [Device] {
+        &self.inventory.parts_only_devices
+    }
+
     /// Returns the text with which a request selects `device` by its name `name`. Returns `None` if
     /// there is no such text, because the name is a reserved word or a path, or selects other
     /// devices.

@@ -260,6 +260,35 @@ fn requirements_are_switched_off_by_true_alone() {
     assert!(error.error.to_string().contains("100000 bytes"), "{error}");
 }
 
+/// A user names a card by the serial number on its label, and the card is divided.
+#[test]
+fn a_device_that_is_divided_is_named_with_its_parts() {
+    let class = class(CLASS);
+    let mut devices = devices(&class);
+    let divided_device = devices.remove(1);
+    for part in &mut devices[1..] {
+        part.part_of = Some(divided_device.id.clone());
+    }
+    let inventory = Inventory {
+        devices,
+        parts_only_devices: vec![divided_device],
+        ..Inventory::default()
+    };
+    let hint = "is divided, and a container can get its parts: NPU-AbC2, NPU-AbC3";
+    for (name, has_hint) in [
+        ("NPU-AbC1", true),
+        ("0000:01:00.0", true),
+        ("1", true),
+        ("NPU-AbC7", false),
+    ] {
+        let request = request(&class, &[("VISIBLE", name)]).unwrap().unwrap();
+        let error = request.selection.choose_devices(&class, &inventory);
+        let text = error.unwrap_err().to_string();
+        let expected = format!("{name} {hint}");
+        assert_eq!(text.contains(&expected), has_hint, "{text}");
+    }
+}
+
 /// The largest requests that are read, on a host with more devices than any: each
 /// would take minutes if every item were looked up among all devices.
 #[test]
