@@ -211,6 +211,7 @@ fn add_path(path: PathBuf, host: &dyn HostView, found_edits: &mut FoundEdits) {
     if matches!(host.entry(&path), Ok(Some(Entry::Directory))) {
         let directory = files::look_up_directory(&path, true, host_root);
         found_edits.directories.push(FoundDirectory {
+            is_optional: true,
             container_path: path.clone(),
             path,
             is_writable: false,

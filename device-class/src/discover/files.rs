@@ -114,6 +114,7 @@ pub(super) fn find_directory(
         libraries.sort_unstable();
     }
     Ok(FoundDirectory {
+        is_optional: is_optional || spec.optional,
         path,
         container_path,
         is_writable: spec.writable,

@@ -102,6 +102,9 @@ pub struct CreatedNode {
     /// Advice for an administrator who wants to create the node on the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
+    /// Whether the container starts without the node if the node cannot be created.
+    #[serde(skip)]
+    pub is_optional: bool,
 }
 
 /// The permission bits and the group of a node that is created in a container.
@@ -196,6 +199,8 @@ pub struct FileSource {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundDirectory {
+    /// Whether the container starts without the directory if it cannot be mounted.
+    pub is_optional: bool,
     /// The path in the class file. It may contain symbolic links.
     pub path: PathBuf,
     pub container_path: PathBuf,

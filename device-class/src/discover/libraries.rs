@@ -200,18 +200,17 @@ impl LibrarySearch<'_> {
         let soname = soname.as_str().to_owned();
         let paths = driver_root.view.libraries(&soname, abi);
         let mut paths = paths.map_err(|error| DeviceError::io(LD_CACHE_PATH, &error))?;
-        if paths.is_empty() && abi == ProgramAbi::Native {
-            for directory in &self.directories {
-                let path = directory.join(&soname);
-                match driver_root.view.entry(&path) {
-                    Ok(Some(Entry::File)) => paths.push(path),
-                    Ok(_) => {}
-                    Err(error) => return Err(DeviceError::io(&path, &error)),
-                }
+        let mut lookup = find_version(&paths, &soname, version, driver_root)?;
+        // The cache may have only a library of another package, such as a developer kit.
+        if !matches!(lookup, Ok(Some(_))) && abi == ProgramAbi::Native {
+            let other_paths = self.list_paths_in_directories(&soname)?;
+            let other_lookup = find_version(&other_paths, &soname, version, driver_root)?;
+            if paths.is_empty() || matches!(other_lookup, Ok(Some(_))) {
+                (paths, lookup) = (other_paths, other_lookup);
             }
         }
         let mut omission_reason = None;
-        let file = match find_version(&paths, &soname, version, driver_root)? {
+        let file = match lookup {
             Ok(Some(file)) => PathLookup::Found(file),
             result => {
                 let present_path = paths.iter().find(|path| self.exists(path));
@@ -255,6 +254,20 @@ impl LibrarySearch<'_> {
             file,
             omission_reason,
         })
+    }
+
+    /// Returns the paths of the library in the directories that are searched beside the cache.
+    fn list_paths_in_directories(&self, soname: &str) -> Result<Vec<PathBuf>, DeviceError> {
+        let mut paths = Vec::new();
+        for directory in &self.directories {
+            let path = directory.join(soname);
+            match self.driver_root.view.entry(&path) {
+                Ok(Some(Entry::File)) => paths.push(path),
+                Ok(_) => {}
+                Err(error) => return Err(DeviceError::io(&path, &error)),
+            }
+        }
+        Ok(paths)
     }
 
     fn has_image_link(&self, name: &str) -> bool {

@@ -341,11 +341,12 @@ fn scan_with_properties(
         inventory.warnings.extend(warnings_of_empty_sources);
     }
     order::sort_devices(&mut inventory.devices);
+    // Devices that this container of LXC was not given have no number, as for the vendors' programs.
+    inaccessible_devices::take_inaccessible_devices(&mut inventory, host);
     if class.spec.device.index.is_none() {
         order::number_devices(&mut inventory.devices);
     }
     order::remove_duplicate_devices(&mut inventory);
-    inaccessible_devices::take_inaccessible_devices(&mut inventory, host);
     (inventory.partitioned_devices, inventory.parts_only_devices) =
         order::take_divided_devices(&mut inventory.devices);
     let settings = &class.settings;

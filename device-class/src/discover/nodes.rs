@@ -94,6 +94,7 @@ fn find_node(
                         driver: driver.name.clone(),
                         permissions,
                         advice: advice.clone(),
+                        is_optional: (is_optional || spec.optional) && spec.needed_for.is_none(),
                     });
                 }
                 Err(error) => group_error = Some(error),

@@ -204,6 +204,19 @@ fn libraries_are_found_in_the_configured_directories() {
     assert_eq!(cuda(""), [""; 0]);
 }
 
+/// The cache has the library of a CUDA toolkit, and not that of the driver.
+#[test]
+fn a_library_of_another_version_in_the_cache_does_not_hide_that_of_the_driver() {
+    let tree = "lib libcuda.so.1 /usr/local/cuda/compat/libcuda.so.1\n\
+         file /usr/local/cuda/compat/libcuda.so.550.54.15\n\
+         link /usr/local/cuda/compat/libcuda.so.1 libcuda.so.550.54.15\n\
+         file /opt/driver/lib/libcuda.so.580.159.03\n\
+         link /opt/driver/lib/libcuda.so.1 libcuda.so.580.159.03\n";
+    let config = "[class.nvidia-gpu]\nlibrary_directories = ['/opt/driver/lib']";
+    let cuda = sources(&found_in(tree, NODES, config), "libcuda.so");
+    assert_eq!(cuda, ["/opt/driver/lib/libcuda.so.580.159.03"]);
+}
+
 /// A prefix that no preset knows, such as that of a package manager for clusters, is one
 /// line for each kind.
 #[test]

@@ -75,6 +75,10 @@ fn check_cases(class_text: &str) {
             .collect();
         assert_eq!(healthy(&inventory), expected, "{namespace}: {nodes}");
         assert_eq!(inventory.devices.len(), expected_devices, "{inventory}");
+        // Absent devices have no number, as for the programs of vendors.
+        let indices = inventory.devices.iter().map(|device| device.index.clone());
+        let numbers = (0..expected_devices).map(|number| Some(number.to_string()));
+        assert!(indices.eq(numbers), "{inventory}");
         let absent = &inventory.inaccessible_devices;
         assert_eq!(absent.len(), 3 - expected_devices, "{absent:?}");
         for device in absent {

@@ -59,6 +59,12 @@ impl<'p> Mask<'p> {
         }
     }
 
+    /// Reports whether the mask only adds files that a container normally does not have. Such a mask
+    /// hides no device, so the container can start without it.
+    pub(super) fn is_optional(&self) -> bool {
+        self.should_create_dir && self.links.is_empty() && self.visible_files.is_empty()
+    }
+
     /// Mounts the mask over the directory. If the container does not have the directory, creates
     /// the directory or does nothing, as `should_create_dir` says. Does nothing if the mask is
     /// already mounted, because the hook may run twice.

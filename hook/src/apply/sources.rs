@@ -38,6 +38,7 @@ pub enum OpenedAction<'p> {
     Directory {
         source: MountSource,
         path: &'p Path,
+        is_optional: bool,
     },
     /// A device node that exists on the host. The container gets either a bind mount of the host's
     /// node, or a new node.
@@ -175,6 +176,7 @@ fn open_step<'p>(
         Action::Directory(mount) => OpenedAction::Directory {
             source: open(mount)?,
             path: &mount.path,
+            is_optional: mount.is_optional,
         },
         Action::File(mount) => OpenedAction::File {
             source: open(mount)?,

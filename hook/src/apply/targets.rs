@@ -40,11 +40,18 @@ pub fn apply_steps(
         let result = match action {
             OpenedAction::Mask(mask) => {
                 parent_cache.clear();
-                mask.attach(root, &mut mounter, mount_label)
+                let is_optional = mask.is_optional();
+                let result = mask.attach(root, &mut mounter, mount_label);
+                allow_missing_path(is_optional, result, owner_labels, warnings)
             }
-            OpenedAction::Directory { source, path } => {
+            OpenedAction::Directory {
+                source,
+                path,
+                is_optional,
+            } => {
                 parent_cache.clear();
-                mount_at_path(source, path, &mut parent_cache, &mut mounter)
+                let result = mount_at_path(source, path, &mut parent_cache, &mut mounter);
+                allow_missing_path(is_optional, result, owner_labels, warnings)
             }
             OpenedAction::Node {
                 source,
@@ -81,7 +88,7 @@ pub fn apply_steps(
                 number,
                 created_node,
             } => {
-                if root.can_create_device_nodes() {
+                let result = if root.can_create_device_nodes() {
                     create_device_node(
                         path,
                         number,
@@ -90,7 +97,8 @@ pub fn apply_steps(
                     )
                 } else {
                     Err(not_on_host_error(path, created_node))
-                }
+                };
+                allow_missing_path(created_node.is_optional, result, owner_labels, warnings)
             }
             OpenedAction::Link { path, target } => create_link(path, target, &mut parent_cache),
             OpenedAction::File {
@@ -105,17 +113,7 @@ pub fn apply_steps(
                     &mut mounter,
                     &mut injected_dir,
                 );
-                match result {
-                    Err(error) if is_optional && error.is_path_unusable() => {
-                        let reason = format_error_chain(&error);
-                        warnings.push(format!(
-                            "{owner_labels}: {reason}; the container starts without this file, \
-                             which is optional: remove what is there from the image or its mounts"
-                        ));
-                        Ok(())
-                    }
-                    result => result,
-                }
+                allow_missing_path(is_optional, result, owner_labels, warnings)
             }
             OpenedAction::Library {
                 source,
@@ -163,6 +161,34 @@ pub fn remove_outdated_masks(
             .map_err(|error| error.with_owner_labels(step.owner_labels)),
         _ => Ok(()),
     })
+}
+
+/// Returns success in place of an error if a file that the container does not need cannot be at its
+/// path, and adds a warning. All other results are returned unchanged.
+fn allow_missing_path(
+    is_optional: bool,
+    result: Result<(), ApplyError>,
+    owner_labels: &str,
+    warnings: &mut Vec<String>,
+) -> Result<(), ApplyError> {
+    match result {
+        Err(error) if is_optional && error.is_path_unusable() => {
+            let reason = format_error_chain(&error);
+            warnings.push(format!(
+                "{owner_labels}: {reason}; the container starts without this file, which is \
+                 optional: remove what is there from the image or its mounts"
+            ));
+            Ok(())
+        }
+        Err(error @ ApplyError::NodeNotOnHost { .. }) if is_optional => {
+            let reason = format_error_chain(&error);
+            warnings.push(format!(
+                "{owner_labels}: {reason}; the container starts without this node, which is optional"
+            ));
+            Ok(())
+        }
+        result => result,
+    }
 }
 
 /// Returns the warning for a node that has the host's mode and owner in place of the planned ones.

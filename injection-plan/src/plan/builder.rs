@@ -92,6 +92,7 @@ pub(super) struct PlanBuilder {
     pub(super) warned_sonames: BTreeSet<String>,
     /// The paths of the mounted directories to which the container may write.
     pub(super) writable_directories: BTreeSet<PathBuf>,
+    pub(super) required_directories: BTreeSet<PathBuf>,
     /// The environment variables. Each has the values of all devices, in the order of the devices.
     pub(super) env: BTreeMap<String, Vec<String>>,
     /// The mounted directories in which the dynamic loader must find libraries. Each has the names

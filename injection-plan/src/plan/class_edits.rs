@@ -258,6 +258,10 @@ impl PlanBuilder {
                 source,
                 owner,
             )?;
+            if !directory.is_optional {
+                self.required_directories
+                    .insert(directory.container_path.clone());
+            }
             if directory.is_writable {
                 self.writable_directories
                     .insert(directory.container_path.clone());

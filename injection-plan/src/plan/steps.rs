@@ -83,7 +83,10 @@ impl PlanBuilder {
         }
         for (path, (source, owners)) in self.directories {
             let is_writable = self.writable_directories.contains(&path);
-            let directory = BindMount::directory(source, path, is_writable);
+            let directory = BindMount {
+                is_optional: !self.required_directories.contains(&path),
+                ..BindMount::directory(source, path, is_writable)
+            };
             steps.push(InjectionStep::new(Action::Directory(directory), owners));
         }
         for (path, (source, owners)) in self.files {

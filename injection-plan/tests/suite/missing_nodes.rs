@@ -66,6 +66,7 @@ fn a_node_that_can_be_made_has_the_numbers_of_its_driver() {
             driver: "x-late".to_owned(),
             permissions: NodePermissions { mode, gid },
             advice: Some("make it".to_owned()),
+            is_optional: false,
         })
     };
     for (keys, wanted) in [

@@ -16,6 +16,7 @@ on_each_cgroup_version!(
     a_node_of_a_loaded_driver_is_made_and_opens,
     a_node_of_the_host_is_bound,
     under_a_user_namespace_the_container_is_refused,
+    under_a_user_namespace_the_container_starts_without_an_optional_node,
     without_the_driver_the_container_is_refused,
     of_two_devices_only_the_one_that_was_given_is_there,
 );
@@ -93,6 +94,27 @@ fn under_a_user_namespace_the_container_is_refused(lab: &Lab) {
                 but the host has no such node";
     assert!(refused.contains(line), "{refused}");
     assert!(refused.contains("; run late-setup"), "{refused}");
+}
+
+/// As `/dev/nvidia-modeset` of a host without a display.
+fn under_a_user_namespace_the_container_starts_without_an_optional_node(lab: &Lab) {
+    let host = host("late");
+    let class = fs::read_to_string(host.classes().join("late.toml")).unwrap();
+    let node = class.lines().last().unwrap();
+    let edits = "[[edits]]\noptional = true\nnodes = ";
+    let optional = class.replace(node, &node.replace("nodes = ", edits));
+    let needed = optional.replace(
+        "driver = 'late'",
+        "driver = 'late', needed_for = 'displays'",
+    );
+    for (class, is_started) in [(optional, true), (needed, false)] {
+        let class = class.replace("late{index}", "late0");
+        host.add_class("late", &class).unwrap();
+        let bundle = container(&host).user_namespace().build().unwrap();
+        let ran = lab.runc.run(&bundle).unwrap();
+        assert_eq!(ran.status.success(), is_started, "{}", ran.stderr);
+        assert!(host.log().contains("starts without this node"));
+    }
 }
 
 fn without_the_driver_the_container_is_refused(lab: &Lab) {

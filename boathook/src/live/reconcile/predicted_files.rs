@@ -114,7 +114,7 @@ impl PlannedFiles<'_> {
             OpenedAction::Node { path, number, .. } => {
                 (*path, CreatedFileKind::BindMountedNode(to_st_rdev(*number)))
             }
-            OpenedAction::Directory { source, path } => {
+            OpenedAction::Directory { source, path, .. } => {
                 (*path, CreatedFileKind::Mount(source.identity().numbers()))
             }
             OpenedAction::Link { path, target } => {

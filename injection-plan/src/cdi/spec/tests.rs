@@ -201,6 +201,7 @@ fn a_node_that_the_host_lacks_has_its_number_in_the_plain_form_alone() {
                 gid: 0,
             },
             advice: None,
+            is_optional: false,
         },
     };
     let plan = plan_of([action]);
