@@ -54,7 +54,7 @@ struct RunOptions {
     config: PathBuf,
 
     /// Listen address for kube-scheduler
-    #[arg(long = "listen", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8888", value_parser = parse_listen_address)]
+    #[arg(long = "listen", value_name = "ADDRESS:PORT", default_value = "[::]:8888", value_parser = parse_listen_address)]
     listen_address: SocketAddr,
 
     /// Directory with tls.crt and tls.key; without it the extender serves plain HTTP
@@ -62,7 +62,7 @@ struct RunOptions {
     tls_dir: Option<PathBuf>,
 
     /// Listen address for /metrics, /healthz and /readyz
-    #[arg(long = "http", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8081", value_parser = parse_listen_address)]
+    #[arg(long = "http", value_name = "ADDRESS:PORT", default_value = "[::]:8081", value_parser = parse_listen_address)]
     http_address: SocketAddr,
 
     #[command(flatten)]

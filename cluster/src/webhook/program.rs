@@ -48,11 +48,11 @@ enum Command {
 #[derive(Debug, Args)]
 struct RunOptions {
     /// Listen address for the API server
-    #[arg(long = "listen", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:9443", value_parser = parse_listen_address)]
+    #[arg(long = "listen", value_name = "ADDRESS:PORT", default_value = "[::]:9443", value_parser = parse_listen_address)]
     listen_address: SocketAddr,
 
     /// Listen address for /metrics, /healthz and /readyz
-    #[arg(long = "http", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8081", value_parser = parse_listen_address)]
+    #[arg(long = "http", value_name = "ADDRESS:PORT", default_value = "[::]:8081", value_parser = parse_listen_address)]
     http_address: SocketAddr,
 
     /// Directory with tls.crt and tls.key, which are read again as they change

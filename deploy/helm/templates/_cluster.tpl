@@ -41,12 +41,7 @@ which is mounted under its name. */ -}}
 apiVersion: v1
 kind: ServiceAccount
 {{ include "boathook.metadata" . }}
-{{- with .root.Values.image.pullSecrets }}
-imagePullSecrets:
-  {{- range . }}
-  - name: {{ . }}
-  {{- end }}
-{{- end }}
+{{- include "boathook.pullSecrets" .root }}
 ---
 apiVersion: apps/v1
 kind: Deployment
@@ -66,7 +61,28 @@ spec:
       {{- end }}
     spec:
       serviceAccountName: {{ include "boathook.component" . }}
+      {{- include "boathook.pullSecrets" .root | nindent 6 }}
       priorityClassName: system-cluster-critical
+      {{- with $values.nodeSelector }}
+      nodeSelector:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $values.tolerations }}
+      tolerations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      # The nodes for which the image is built.
+      affinity:
+        nodeAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            nodeSelectorTerms:
+              - matchExpressions:
+                  - key: kubernetes.io/os
+                    operator: In
+                    values: [linux]
+                  - key: kubernetes.io/arch
+                    operator: In
+                    values: [amd64, arm64]
       securityContext:
         runAsNonRoot: true
         runAsUser: 65532

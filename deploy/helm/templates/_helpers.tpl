@@ -67,6 +67,16 @@ metadata:
 {{ .Values.serviceAccount.name | default (include "boathook.fullname" .) }}
 {{- end }}
 
+{{- /* Of a pod, also where it has a ServiceAccount that the chart does not create. */ -}}
+{{- define "boathook.pullSecrets" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "boathook.priorityClass" -}}
 {{ .Values.priorityClassName | default (include "boathook.fullname" .) }}
 {{- end }}
@@ -125,10 +135,12 @@ scheduling:
 {{- end }}
 {{- end }}
 
+{{- /* The pods of an uninstallation replace the earlier ones by themselves, and begin when these have
+ended, whatever strategy the updates have. */ -}}
 {{- define "boathook.updateStrategy" -}}
 updateStrategy:
-  {{- with .root.Values.updateStrategy }}
-  {{- toYaml . | nindent 2 }}
+  {{- if and .root.Values.updateStrategy (not .root.Values.uninstall) }}
+  {{- toYaml .root.Values.updateStrategy | nindent 2 }}
   {{- else }}
   type: RollingUpdate
   rollingUpdate:
