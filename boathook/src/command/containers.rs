@@ -179,7 +179,18 @@ pub(super) fn find_selected_containers(
             ..container
         }]);
     } else {
-        let has_selected_bundle = |container: &Container| container.bundle == selector.bundle;
+        // The user may name the bundle by a relative path, or by a path with symbolic links.
+        let to_canonical_path = |bundle: &Option<PathBuf>| {
+            bundle
+                .as_ref()
+                .and_then(|bundle| bundle.canonicalize().ok())
+        };
+        let selected_bundle = to_canonical_path(&selector.bundle);
+        let has_selected_bundle = |container: &Container| {
+            container.bundle == selector.bundle
+                || selected_bundle.is_some()
+                    && to_canonical_path(&container.bundle) == selected_bundle
+        };
         vec![
             all_containers
                 .into_iter()

@@ -104,6 +104,9 @@ pub(crate) enum CommandError {
     /// The container of `boathook class test` could not be started.
     #[error("{0}")]
     TestContainer(String),
+    /// No class has the variables that `boathook explain --env` names.
+    #[error("{0}")]
+    UnknownVariables(String),
     #[error("no class file {name}.toml on this host; {hint}")]
     UnknownClass { name: ClassName, hint: String },
     #[error("{} is not a recorded host: {reason}", path.display())]
@@ -140,7 +143,8 @@ impl CommandError {
             CommandError::Live(ContainerChangeError::Bundle(_)) => ExitCode::Spec,
             CommandError::Live(
                 ContainerChangeError::NotAttached(_) | ContainerChangeError::NoDevice(_),
-            ) => ExitCode::Request,
+            )
+            | CommandError::UnknownVariables(_) => ExitCode::Request,
             CommandError::Live(_) => ExitCode::Injection,
             CommandError::Config(_) => ExitCode::Config,
             CommandError::Bundle(_) => ExitCode::Spec,
@@ -221,8 +225,7 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
                 let bundle = Bundle::from_variables(Path::new("/"), env)?;
                 let unknown_variables = unknown_variable::describe_unknown_variables(env, &config)?;
                 if let Some(text) = unknown_variables {
-                    log::error(&text);
-                    return Ok(ExitCode::Request);
+                    return Err(CommandError::UnknownVariables(text));
                 }
                 explain::print_plan(&bundle, cli, &config)?;
                 return Ok(ExitCode::Success);

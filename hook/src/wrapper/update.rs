@@ -5,7 +5,7 @@
 //! engine's own, and lacks the rules that `boathook-runtime` added to config.json at `create`. So
 //! the missing rules are read from config.json and added to the list.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -21,7 +21,7 @@ use serde::Deserialize;
 use super::WrapperError;
 use super::command_line::UpdateCommand;
 use super::config_file::ConfigFile;
-use crate::attachment::record_files;
+use crate::attachment::{AttachmentRecord, record_files};
 use crate::oci::devices::to_oci_rule;
 use crate::oci::{Bundle, Hooks, read_capped};
 
@@ -67,7 +67,15 @@ pub(super) fn add_device_rules(
     let listed_rules = json_text::list_items(&resources_json, &["devices"]);
     let edited_json = match find_bundle(update, arguments, runtime_path, !listed_rules.is_empty()) {
         Some(bundle) => {
-            let revoked_rules = list_revoked_rules(&update.id, host_root);
+            let record = record_files::find_record(host_root, &update.id.to_string_lossy());
+            let record = record.ok().flatten();
+            // crun records `/` as the bundle of a container whose devices it mounted in another
+            // mount namespace.
+            let bundle = match &record {
+                Some(record) if !has_config_file(&bundle) => record.bundle_dir.clone(),
+                _ => bundle,
+            };
+            let revoked_rules = list_revoked_rules(record);
             add_missing_rules(&resources_json, &listed_rules, &revoked_rules, &bundle)?
         }
         None => None,
@@ -131,21 +139,20 @@ fn find_bundle(
 
 /// Returns the rules of config.json that were revoked while the container was running, because
 /// their devices were removed. Another device may have the number of such a rule now.
-fn list_revoked_rules(container_id: &OsStr, host_root: &Path) -> Vec<LinuxDeviceCgroup> {
-    let record = record_files::find_record(host_root, &container_id.to_string_lossy());
-    let revoked_rules = record
-        .ok()
-        .flatten()
-        .map(|record| record.revoked_spec_rules);
+fn list_revoked_rules(record: Option<AttachmentRecord>) -> Vec<LinuxDeviceCgroup> {
+    let revoked_rules = record.map(|record| record.revoked_spec_rules);
     let revoked_rules = revoked_rules.into_iter().flatten();
     revoked_rules.map(|rule| to_oci_rule(&rule.rule)).collect()
 }
 
+fn has_config_file(bundle_dir: &Path) -> bool {
+    bundle_dir.join("config.json").exists()
+}
+
 /// Adds the device rules in the bundle's config.json to `resources_json`, the resources of an
 /// update. `listed_rules` are the rules that `resources_json` already contains. The rules for the
-/// devices of `revoked_rules` are not added. Returns `None` if
-/// no rule is missing. Also returns `None` if config.json has no Boathook hook, so that no rule in
-/// it is from `boathook-runtime`.
+/// devices of `revoked_rules` are not added. Returns `None` if no rule is missing. Also returns
+/// `None` if config.json has no Boathook hook, so that no rule in it is from `boathook-runtime`.
 fn add_missing_rules(
     resources_json: &str,
     listed_rules: &[&str],

@@ -104,6 +104,27 @@ fn a_revoked_rule_is_not_added() {
     assert_eq!(updated(&lab, LIST), [LIST, LIST]);
 }
 
+/// crun has recorded another directory than the bundle.
+#[test]
+fn the_bundle_of_the_record_counts_if_that_of_the_runtime_has_no_config_json() {
+    let lab = Lab::new();
+    let bundle = created(&lab);
+    let other = tempfile::tempdir().unwrap();
+    configure(&lab, other.path());
+    let directory = lab.host.root().join("run/boathook/attached");
+    fs::create_dir_all(&directory).unwrap();
+    let record = json!({
+        "id": "c1", "pid": 1, "started": 1, "bundle": bundle.path(),
+        "devices": [], "rules": [], "made": [],
+    });
+    fs::write(directory.join("c1"), record.to_string()).unwrap();
+    let expected = LIST.replace("} ]", &format!("}},{} ]", rule()));
+    let parsed = |text: &str| -> Value { serde_json::from_str(text).unwrap() };
+    for text in updated(&lab, LIST) {
+        assert_eq!(parsed(&text), parsed(&expected));
+    }
+}
+
 #[test]
 fn an_update_that_would_take_devices_away_is_refused() {
     let lab = Lab::new();

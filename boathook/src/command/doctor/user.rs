@@ -101,7 +101,10 @@ pub(super) fn examine_user_access(
                 stat.st_uid,
                 stat.st_gid
             );
-            let fix = describe_access_fix(has_user_namespace, stat.st_gid, launcher);
+            // The group of root, and a group that may not do more than other users, are no help.
+            let group_bits = (mode >> 3) & !mode & 6;
+            let useful_gid = Some(stat.st_gid).filter(|gid| *gid != 0 && group_bits != 0);
+            let fix = describe_access_fix(has_user_namespace, useful_gid, launcher);
             return Some(Finding::new_fault(ExitCode::UserDenied, SUBJECT, text).with_fix(fix));
         }
     }
@@ -112,25 +115,30 @@ pub(super) fn examine_user_access(
 }
 
 /// Describes what a user can do if the container's user may not open a device node.
-/// `has_user_namespace` is true if the container has its own user namespace.
-fn describe_access_fix(has_user_namespace: bool, gid: u32, launcher: Launcher) -> String {
+/// `has_user_namespace` is true if the container has its own user namespace. `useful_gid` is the
+/// group of the node, if its members have more access than other users.
+fn describe_access_fix(
+    has_user_namespace: bool,
+    useful_gid: Option<u32>,
+    launcher: Launcher,
+) -> String {
     if has_user_namespace {
         let udev_rule = "give the host's node the mode 0666 by a udev rule";
-        let alternative = match launcher {
+        let alternative = match (launcher, useful_gid) {
             // crun keeps the groups of the user who starts a rootless container. Nobody should be
             // in the group of root.
-            Launcher::Podman if gid != 0 => format!(
+            (Launcher::Podman, Some(gid)) => format!(
                 "add the user of a rootless container to the host's group {gid} of the node, log in \
                  again, and create the container with `--group-add keep-groups` (crun); or \
                  {udev_rule}"
             ),
-            Launcher::Podman => format!(
+            (Launcher::Podman, None) => format!(
                 "{udev_rule}, or a group of which the user of a rootless container is a member, \
                  with `--group-add keep-groups` (crun)"
             ),
-            Launcher::Docker => format!("{udev_rule}, or use `--userns=host`"),
-            Launcher::Pod => format!("{udev_rule}, or leave out `hostUsers: false`"),
-            Launcher::RuntimeHandler | Launcher::OciRuntime => {
+            (Launcher::Docker, _) => format!("{udev_rule}, or use `--userns=host`"),
+            (Launcher::Pod, _) => format!("{udev_rule}, or leave out `hostUsers: false`"),
+            (Launcher::RuntimeHandler | Launcher::OciRuntime, _) => {
                 format!("{udev_rule}, or use the host's user namespace")
             }
         };
@@ -139,11 +147,14 @@ fn describe_access_fix(has_user_namespace: bool, gid: u32, launcher: Launcher) -
              {alternative}; `mode`, `gid` and `node_mode` have no effect there"
         );
     }
-    format!(
-        "give the container's user the group of the node: {}; or change the host's udev rule, or \
-         set `mode` or `gid` of the node in the class",
-        launcher.describe_group_option(gid)
-    )
+    let node_fix = "change the host's udev rule, or set `mode` or `gid` of the node in the class";
+    match useful_gid {
+        Some(gid) => format!(
+            "give the container's user the group of the node: {}; or {node_fix}",
+            launcher.describe_group_option(gid)
+        ),
+        None => node_fix.to_owned(),
+    }
 }
 
 /// Returns the device nodes that the plan creates in the container, and those to which it only
@@ -206,18 +217,18 @@ mod tests {
     #[test]
     fn in_a_user_namespace_only_the_mode_of_the_hosts_node_helps() {
         for (launcher, gid, words, other_words) in [
-            (Launcher::Docker, 44, "`--userns=host`", "--group-add"),
-            (Launcher::Pod, 44, "`hostUsers: false`", "--group-add"),
+            (Launcher::Docker, Some(44), "`--userns=host`", "--group-add"),
+            (Launcher::Pod, Some(44), "`hostUsers: false`", "--group-add"),
             (
                 Launcher::Podman,
-                44,
+                Some(44),
                 "the host's group 44 of the node, log in again, and create the container with \
                  `--group-add keep-groups`",
                 "hostUsers",
             ),
             (
                 Launcher::Podman,
-                0,
+                None,
                 "by a udev rule, or a group of which the user",
                 "host's group 0",
             ),
@@ -233,8 +244,13 @@ mod tests {
             (Launcher::Pod, "supplementalGroups: [44]"),
             (Launcher::OciRuntime, "additionalGids"),
         ] {
-            let fix = describe_access_fix(false, 44, launcher);
+            let fix = describe_access_fix(false, Some(44), launcher);
             assert!(fix.contains(words), "{fix}");
+            let fix = describe_access_fix(false, None, launcher);
+            assert!(
+                fix.starts_with("change the host's udev rule, or set `mode`"),
+                "{fix}"
+            );
         }
     }
 }
