@@ -5,6 +5,7 @@ mod cdi;
 mod device_ref;
 mod index_range;
 mod linux_capability;
+mod usb_port;
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,6 +17,7 @@ pub use cdi::{CdiName, CdiNameError};
 pub use device_ref::DeviceRef;
 pub use index_range::{IndexRange, IndexRangeError};
 pub use linux_capability::{LinuxCapability, LinuxCapabilityError};
+pub use usb_port::is_usb_port;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {

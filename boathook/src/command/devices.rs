@@ -6,7 +6,7 @@ use std::path::Path;
 use device_class::DeviceClass;
 use device_class::discover::{Device, Health, PathLookup};
 use host_files::printable;
-use injection_plan::request::{RequestNames, RequestText, is_usb_port};
+use injection_plan::request::{self, RequestNames, RequestText, is_usb_port};
 use serde::Serialize;
 
 use super::class_kind::ClassKind;
@@ -137,8 +137,11 @@ impl ListedDevice {
     /// the name `name`. A `?` after the name of a hot-pluggable device lets a container start
     /// without it.
     pub(super) fn suggest_request_with_name(&self, name: &str) -> String {
-        let suffix = if self.is_hot_pluggable { "?" } else { "" };
-        format!("{name}{suffix}")
+        if self.is_hot_pluggable {
+            request::format_awaited_name(name)
+        } else {
+            name.to_owned()
+        }
     }
 
     /// Returns the table cell with the containers that hold the device, or `-` if there are none.

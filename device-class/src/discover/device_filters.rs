@@ -6,7 +6,7 @@ use super::names::DeviceNames;
 use super::node_paths::{NodePaths, PathTarget, parse_dev_path};
 use crate::class::{ClassConfig, DeviceFilter};
 use crate::host::HostView;
-use crate::name::{IndexRange, excerpt};
+use crate::name::{IndexRange, excerpt, is_usb_port};
 
 /// Removes the hidden devices from `devices` and returns them. A device is hidden if an entry of
 /// `except` matches it. If config.toml has `only`, a device is also hidden if no entry of `only`
@@ -135,16 +135,31 @@ impl<'a> DeviceIndex<'a> {
         }
     }
 
+    /// Returns the positions of the devices that have the name, or whose index is in the range that
+    /// the name stands for. A name in quotes, as `boathook list` prints some, is no range. A USB
+    /// port is none either if devices of the host are named by their ports. While no device is
+    /// plugged in at port `1-2`, such a range would select other devices.
     fn find_by_name(&self, name: &str) -> Vec<usize> {
-        let positions = self.names.find(name);
+        let quoted_name = name
+            .strip_prefix('"')
+            .and_then(|name| name.strip_suffix('"'));
+        let positions = self.names.find(quoted_name.unwrap_or(name));
+        let may_be_range = positions.is_empty()
+            && quoted_name.is_none()
+            && !(is_usb_port(name) && self.has_usb_port_names());
         let range = match IndexRange::parse(name) {
-            Some(Ok(range)) if positions.is_empty() => range,
+            Some(Ok(range)) if may_be_range => range,
             _ => return positions,
         };
         self.find_selected(&|device| {
             let index = device.index.as_ref().and_then(|index| index.parse().ok());
             index.is_some_and(|index: u32| (range.first..=range.last).contains(&index))
         })
+    }
+
+    fn has_usb_port_names(&self) -> bool {
+        let mut aliases = self.devices.iter().flat_map(|device| &device.aliases);
+        aliases.any(|alias| is_usb_port(alias))
     }
 
     fn find_selected(&self, is_selected: &dyn Fn(&Device) -> bool) -> Vec<usize> {

@@ -58,6 +58,25 @@ fn devices_that_differ_do_not_share_a_name() {
     }
 }
 
+/// Nothing is plugged in at the ports 1-1 and 0-1, and only the second is no port.
+#[test]
+fn an_empty_usb_port_hides_and_allows_no_other_device() {
+    for (table, count) in [
+        ("only = ['1-1']", 0),
+        ("only = ['\"1-1\"']", 0),
+        ("only = ['\"1-2\"']", 1),
+        ("except = ['1-1']", 7),
+        ("except = ['1-2']", 6),
+        ("only = ['0-1']", 2),
+    ] {
+        let config = format!("[class.serial-port]\n{table}");
+        let found = inventory("serial-port", "serial-port", &config);
+        assert_eq!(found.devices.len(), count, "{table}: {found}");
+        let has_warning = found.warnings.iter().any(|warning| warning.contains("1-1"));
+        assert_eq!(has_warning, table.contains("1-1"), "{:?}", found.warnings);
+    }
+}
+
 /// Hidden devices do not change the numbers of the others.
 #[test]
 fn devices_are_hidden_by_name_or_attribute() {
@@ -164,7 +183,8 @@ fn devices_are_hidden_by_what_a_request_would_name() {
             vec!["usb-1-2", "usb-1-3"],
             false,
         ),
-        ("except = ['2-9']", vec!["usb-1-3", "usb-2-1"], false),
+        // A port at which nothing is plugged in.
+        ("except = ['2-9']", vec![], true),
         ("except = ['3-0']", vec![], true),
     ] {
         let found = discover::find_devices(&adapted(table).unwrap(), &host);

@@ -10,7 +10,7 @@ use device_class::name::{DeviceId, IndexRange};
 use serde::{Deserialize, Serialize};
 
 use super::cdi_name::{CdiKind, split_cdi_kind};
-use super::list::{DeviceList, DeviceListItem, item_name};
+use super::list::{DeviceList, DeviceListItem, item_name, quote};
 use super::names::{RequestNames, ResolvedItem};
 use super::{RequestError, Selection};
 
@@ -98,6 +98,17 @@ pub(super) fn check_awaited_name(
         });
     }
     Ok(())
+}
+
+/// Returns the item of a request for a device that may arrive later. `name` is the name of the
+/// device in the form that a request accepts. A name of digits, such as a serial number, needs
+/// quotes, because without them it is an index, and an index cannot be awaited.
+pub fn format_awaited_name(name: &str) -> String {
+    if is_index(name) {
+        format!("{}?", quote(name))
+    } else {
+        format!("{name}?")
+    }
 }
 
 /// Returns whether a text is the index of a device, a range, or the index of a partition, such as

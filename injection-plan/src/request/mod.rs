@@ -24,7 +24,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 pub use address::is_usb_port;
-pub use awaited_device::{AwaitedDevice, MAX_AWAITED_DEVICES};
+pub use awaited_device::{AwaitedDevice, MAX_AWAITED_DEVICES, format_awaited_name};
 pub use environment::Environment;
 pub use error::{RefusedRequest, RequestError};
 pub use list::{DeviceList, DeviceListItem, item_name, quote, split_list};

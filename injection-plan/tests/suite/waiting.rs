@@ -3,7 +3,9 @@
 use device_class::DeviceClass;
 use device_class::host::RecordedHost;
 use injection_plan::plan::{Authority, CheckpointDevices};
-use injection_plan::request::{DeviceList, Environment, Request, RequestSource};
+use injection_plan::request::{
+    DeviceList, Environment, Request, RequestSource, format_awaited_name,
+};
 
 use crate::names::request;
 use crate::planning::{asker, directory, parse, plan, shipped_class, with_causes};
@@ -39,6 +41,22 @@ fn planned(
         .chain(waiting)
         .collect();
     Ok(parts.join(" "))
+}
+
+/// `boathook list` prints a serial number of digits so that a container can wait for it.
+#[test]
+fn a_container_waits_for_each_name_that_is_printed() {
+    let (class, host) = serial_ports();
+    for (name, item) in [
+        ("20220708152250", "\"20220708152250\"?"),
+        ("0001", "\"0001\"?"),
+        ("x9", "x9?"),
+        ("\"1-9\"", "\"1-9\"?"),
+    ] {
+        assert_eq!(format_awaited_name(name), item);
+        let found = planned(&class, &host, item, &asker()).unwrap();
+        assert_eq!(found, format!("?\"{}\"", name.trim_matches('"')));
+    }
 }
 
 #[test]
