@@ -312,6 +312,15 @@ naming them. With "root" and "set", the DaemonSet of the cluster, which is empty
 {{- end }}
 {{- end }}
 
+{{- /* Refuses a RuntimeClass that would get another handler, which the API server does not change. With
+"name", "handler" and "class", the RuntimeClass of the cluster, which is empty without a cluster. */ -}}
+{{- define "boathook.checkHandler" -}}
+{{- $present := get .class "handler" | default .handler }}
+{{- if ne $present .handler }}
+{{- fail (printf "the RuntimeClass %s of the cluster has the handler %s, which cannot be changed to %s: delete it first with kubectl delete runtimeclass %s, which ends no pod" .name $present .handler .name) }}
+{{- end }}
+{{- end }}
+
 {{- /* Refuses two variables of one name: with "variables", the value of extraEnv, "own", the names that
 the chart sets, and "place". */ -}}
 {{- define "boathook.checkVariables" -}}

@@ -165,6 +165,24 @@ fn own_class_files_are_in_their_config_map() {
     assert_ne!(checksum(&objects), checksum(&without));
 }
 
+/// YAML would take the blanks of a first line for the indentation of all lines.
+#[test]
+fn own_class_files_have_their_text_also_if_its_first_line_is_indented() {
+    for text in [
+        "  version = 1\nresource = \"x.com/chip\"\n",
+        "\tversion = 1\n",
+        "\n    # A comment.\nversion = 1\n\n  resource = \"x.com/chip\"\n",
+    ] {
+        let values = json!({"classes": {"own": {"mychip": text, "other": "version = 1\n"}}});
+        let Some(objects) = render(&values) else {
+            return;
+        };
+        let classes = &objects.of_kind("ConfigMap")[1]["data"];
+        assert_eq!(classes["mychip.toml"], text);
+        assert_eq!(classes["other.toml"], "version = 1\n");
+    }
+}
+
 #[test]
 fn every_value_has_its_effect() {
     let Some(plain) = render(&json!({})) else {

@@ -255,12 +255,19 @@ fn directories_and_networks_are_usable() {
         json!({"runtimeClass": {"as": ["nvidia"], "handler": "a handler"}}),
         scheduler("allowFrom", json!(["10.0.0.4"])),
         scheduler("allowFrom", json!(["10.0.0.0/33"])),
+        scheduler("allowFrom", json!(["256.0.0.4/32"])),
+        scheduler("allowFrom", json!(["10.0.0.999/32"])),
+        scheduler("nodeSelector", json!({"pool": 1})),
+        scheduler("tolerations", json!(["control-plane"])),
+        json!({"webhook": {"allowFrom": ["10.300.0.4/32"]}}),
+        json!({"webhook": {"nodeSelector": {"a b": "c"}}}),
         scheduler("clusterIP", json!("scheduler")),
     ]);
     assert_accepted(&[
         json!({"kubeletDir": "/var/snap/microk8s/common/var/lib/kubelet"}),
         json!({"cdiDir": "/etc/cdi"}),
         scheduler("allowFrom", json!(["10.0.0.0/8", "fd00::/64", "::1/128"])),
+        scheduler("allowFrom", json!(["255.249.199.99/32", "0.0.0.0/0"])),
         scheduler("clusterIP", json!("fd00::10")),
     ]);
 }

@@ -55,6 +55,27 @@ fn every_overlay_can_be_turned_around() {
     }
 }
 
+/// A patch replaces the list of arguments as a whole.
+#[test]
+fn every_overlay_installs_with_the_options_of_the_base() {
+    let base = Objects::read("deploy/base");
+    let common = |objects: &Objects| -> BTreeSet<String> {
+        let options = words(&objects.init()["args"]).into_iter();
+        options
+            .filter(|option| !option.starts_with("--engine="))
+            .map(str::to_owned)
+            .collect()
+    };
+    let wanted = common(&base);
+    assert!(wanted.contains("--release=boathook-system/boathook"));
+    for overlay in overlays() {
+        let Some(objects) = render(&overlay) else {
+            return;
+        };
+        assert_eq!(common(&objects), wanted, "{}", overlay.display());
+    }
+}
+
 /// Returns the relative path from one directory to another.
 fn relative(from: &Path, to: &Path) -> String {
     let (from, to) = (from.canonicalize().unwrap(), to.canonicalize().unwrap());

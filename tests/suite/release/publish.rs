@@ -40,11 +40,33 @@ copy)
 esac
 "#;
 
-/// Knows whether the release was created.
+/// Keeps in $STORE/draft whether the release is a draft. As gh does, it makes a release as a draft,
+/// which it publishes when it has uploaded all files, and here is killed if there is $STORE/kill.
 const GH: &str = r#"#!/bin/sh
 set -eu
-[ "$2" = create ] || exec grep -q '^gh release create' "$STORE/commands"
+[ "$1" = release ]
+case "$*" in
+"release view "*" --json isDraft --jq .isDraft")
+    cat "$STORE/draft"
+    exit
+    ;;
+esac
 echo gh "$@" >>"$STORE/commands"
+case $2 in
+create)
+    [ ! -e "$STORE/draft" ]
+    echo true >"$STORE/draft"
+    if [ -e "$STORE/kill" ]; then kill -KILL $$; fi
+    echo false >"$STORE/draft"
+    ;;
+upload) grep -qx true "$STORE/draft" ;;
+edit)
+    for last in "$@"; do :; done
+    [ "$last" = --draft=false ]
+    echo false >"$STORE/draft"
+    ;;
+*) exit 1 ;;
+esac
 "#;
 
 /// A small repository with what `scripts/publish` reads, and a release that was made of it.

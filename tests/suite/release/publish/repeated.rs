@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::{Publication, REGISTRY, digest_of_manifest};
-use crate::release::VERSION;
+use crate::release::{VERSION, names_in};
 use crate::said::assert_says;
 
 /// A run after an interrupted one goes on, and what was published is not replaced.
@@ -36,7 +36,13 @@ pub(super) fn publish_once(publication: &Publication) {
     publication.git(&reset);
     publication.git(&format!("tag --force v{VERSION}"));
 
-    publication.publish(&arguments).success().unwrap();
+    // The upload of the files is killed, and the release is left as a draft.
+    let kill = publication.path("store/kill");
+    fs::write(&kill, "").unwrap();
+    let killed = publication.publish(&arguments);
+    assert!(!killed.status.success(), "{killed:?}");
+    let success = format!("published {VERSION}");
+    assert!(!killed.stdout.contains(&success), "{killed:?}");
     let commands = publication.commands();
     // Two images and a chart, and a signature of each, and of each image's one architecture.
     let pushed = 3 + 5;
@@ -54,6 +60,19 @@ pub(super) fn publish_once(publication: &Publication) {
             "SHA256SUMS.sig",
         ],
     );
+    fs::remove_file(kill).unwrap();
+    let resumed = publication.publish(&arguments).success().unwrap();
+    assert_says(&resumed.stderr, &[&format!("v{VERSION} is a draft")]);
+    assert_says(&resumed.stdout, &[&success]);
+    let commands = publication.commands();
+    let resumed = commands.split_once("gh release upload").unwrap().1;
+    let (uploaded, edited) = resumed.split_once("gh release edit").unwrap();
+    assert_says(uploaded, &["--clobber"]);
+    for file in names_in(&publication.published("files")) {
+        assert_says(uploaded, &[&format!("/files/{file}")]);
+    }
+    assert_says(edited, &["--verify-tag", "--draft=false"]);
+
     let digest = digest_of_manifest(&publication.published("layouts/boathook"));
     let images = fs::read_to_string(publication.published("files/images.txt")).unwrap();
     assert_says(
@@ -76,7 +95,9 @@ pub(super) fn publish_once(publication: &Publication) {
         publication.commands().matches("copy --all").count(),
         pushed + 1
     );
-    assert_eq!(publication.commands().matches("gh release").count(), 1);
+    assert_says(&again.stderr, &[&format!("v{VERSION} exists already")]);
+    // Nothing but the upload of the draft and its publication came after the creation.
+    assert_eq!(publication.commands().matches("gh release").count(), 3);
 
     fs::write(stored("boathook"), "another image").unwrap();
     let refused = publication.publish(&arguments);
