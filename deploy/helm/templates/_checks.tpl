@@ -312,8 +312,8 @@ naming them. With "root" and "set", the DaemonSet of the cluster, which is empty
 {{- end }}
 {{- end }}
 
-{{- /* Refuses a RuntimeClass that would get another handler, which the API server does not change. With
-"name", "handler" and "class", the RuntimeClass of the cluster, which is empty without a cluster. */ -}}
+{{- /* Refuses a RuntimeClass that would get another handler, which the API server does not change.
+With "name", "handler" and "class", the RuntimeClass of the cluster: empty without a cluster. */ -}}
 {{- define "boathook.checkHandler" -}}
 {{- $present := get .class "handler" | default .handler }}
 {{- if ne $present .handler }}

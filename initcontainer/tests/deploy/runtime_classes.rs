@@ -13,8 +13,8 @@ fn handlers(objects: &Objects) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// The values of docs/administration.md. Pods that were started with the handler need the class, and
-/// Helm deletes what a release has no more.
+/// The values of docs/administration.md. Pods that were started with the handler need the class,
+/// and Helm deletes what a release has no more.
 #[test]
 fn pods_of_a_handler_keep_their_class_with_cdi() {
     let kept = json!({"as": ["boathook"], "handler": "boathook"});
@@ -83,8 +83,8 @@ fn a_handler_has_no_second_class_of_its_name() {
     assert!(message.contains("have the name boathook"), "{message}");
 }
 
-/// The API server changes no handler. `present` is the class of the cluster: an empty table without a
-/// cluster, or if there is none.
+/// The API server changes no handler. `present` is the class of the cluster: an empty table without
+/// a cluster, or if there is none.
 #[test]
 fn a_class_whose_handler_would_change_is_refused() {
     for (present, handler, is_refused) in [
@@ -109,8 +109,8 @@ fn a_class_whose_handler_would_change_is_refused() {
     }
 }
 
-/// Without a cluster [`a_class_whose_handler_would_change_is_refused`] cannot see that each class is
-/// compared, so the check is replaced by one that always fails.
+/// Without a cluster no class differs. So the check is replaced by one that always fails, and says
+/// what it was called with.
 #[test]
 fn every_class_is_compared_with_that_of_the_cluster() {
     let checks = include_str!("../../../deploy/helm/templates/_checks.tpl");

@@ -1,10 +1,12 @@
 //! Arguments, files and repositories that are refused before anything is prepared.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use harness::binaries;
 use harness::captured::Captured;
+use harness::scratch;
 
 use super::Publication;
 use crate::release::{VERSION, extract, names_in, printed};
@@ -127,4 +129,25 @@ pub(super) fn refuse_bad_input(publication: &Publication) {
         &[&format!("no section \"## {VERSION} (DATE)\"")],
     );
     publication.git(&format!("reset --quiet --hard {}", made_of.trim()));
+}
+
+/// The programs are those that run before anything is built.
+#[test]
+fn a_release_without_manual_pages_is_not_made() {
+    let files = scratch::directory("no-manual-pages").unwrap();
+    let programs = files.path().join("bin");
+    fs::create_dir(&programs).unwrap();
+    for name in [
+        "bash", "cat", "date", "dirname", "git", "mktemp", "realpath", "rm", "sed",
+    ] {
+        let mut find = Command::new("sh");
+        let path = printed(find.args(["-c", "command -v \"$0\"", name]));
+        symlink(path.trim(), programs.join(name)).unwrap();
+    }
+    let out = files.path().join("out");
+    let mut dist = Command::new(binaries::source_tree().join("scripts/dist"));
+    let refused = Captured::run(dist.arg(&out).env("PATH", &programs)).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert_says(&refused.stderr, &["without go-md2man"]);
+    assert!(!out.exists());
 }
