@@ -271,8 +271,8 @@ pub(crate) fn plan_runtime_unload_file(snapshot: &Snapshot) -> Result<(PathBuf, 
 /// Returns whether a running dockerd has loaded the recorded daemon.json: it has Boathook's
 /// runtimes with the same programs, and the same answer to whether Boathook's runtime is the
 /// default. It also must not have a runtime of an earlier installation, which calls Boathook and is
-/// neither in the recorded daemon.json nor in the present one, `daemon_json_text`. `runtimes` is the
-/// report of the running dockerd.
+/// neither in the recorded daemon.json nor in the present one, `daemon_json_text`. `runtimes` is
+/// the report of the running dockerd.
 pub(crate) fn are_runtimes_loaded(
     runtimes: &Runtimes,
     record: &InstallationRecord,

@@ -341,7 +341,8 @@ fn scan_with_properties(
         inventory.warnings.extend(warnings_of_empty_sources);
     }
     order::sort_devices(&mut inventory.devices);
-    // Devices that this container of LXC was not given have no number, as for the vendors' programs.
+    // Devices that this container of LXC was not given have no number. The vendors' programs do not
+    // count them either.
     inaccessible_devices::take_inaccessible_devices(&mut inventory, host);
     if class.spec.device.index.is_none() {
         order::number_devices(&mut inventory.devices);

@@ -59,8 +59,8 @@ impl<'p> Mask<'p> {
         }
     }
 
-    /// Reports whether the mask only adds files that a container normally does not have. Such a mask
-    /// hides no device, so the container can start without it.
+    /// Reports whether the mask only adds files that a container normally does not have. Such a
+    /// mask hides no device, so the container can start without it.
     pub(super) fn is_optional(&self) -> bool {
         self.should_create_dir && self.links.is_empty() && self.visible_files.is_empty()
     }

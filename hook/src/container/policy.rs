@@ -207,8 +207,9 @@ impl WritePolicy {
     ///
     /// A hostile image can contain a symbolic link, so that the runtime mounts a volume at `path`,
     /// or mounts the tmpfs elsewhere. Two conditions exclude this: no component of `path` is a
-    /// symbolic link, and the tmpfs is mounted directly on the container's root file system. A process
-    /// of the container can create such a mount later. So the tmpfs must not be one of the host.
+    /// symbolic link, and the tmpfs is mounted directly on the container's root file system. A
+    /// process of the container can create such a mount later. So the tmpfs must not be one of the
+    /// host.
     fn open_runtime_tmpfs(
         &self,
         root: &RootDir,

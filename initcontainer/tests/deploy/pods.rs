@@ -78,7 +78,8 @@ fn every_pod_is_on_a_processor_of_its_image() {
     }
 }
 
-/// Those of the plugin's pods are for nodes with devices, and not for these.
+/// The plugin's pods run on the nodes that have devices. The scheduler and the webhook need none, so
+/// the values that choose the nodes of the plugin do not apply to them.
 #[test]
 fn scheduler_and_webhook_have_nodes_of_their_own() {
     let toleration = json!({"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"});

@@ -328,8 +328,8 @@ fn a_device_is_attached_at_a_path_and_detached(lab: &Lab) {
     assert_eq!((seen(&running), records(&host)), (String::new(), vec![]));
 }
 
-/// A process of the container with CAP_SYS_ADMIN has put a volume, which is a tmpfs of the host such
-/// as /run/udev, in the place of the container's /dev.
+/// A process of the container with CAP_SYS_ADMIN has put a volume, which is a tmpfs of the host
+/// such as /run/udev, in the place of the container's /dev.
 fn nothing_is_created_in_a_file_system_of_the_host(lab: &Lab) {
     let host = with_sticks();
     let volume = scratch::directory("volume").unwrap();
