@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -15,6 +16,17 @@ use crate::said::assert_says;
 
 /// The time in which the registry must accept connections.
 const START: Duration = Duration::from_secs(30);
+
+/// Runs skopeo so that the cache that it keeps in /var/lib/containers, or below the user's home, is
+/// not left on this machine. `%d` is the directory of the test, `%s` is the real skopeo.
+const SKOPEO: &str = r#"#!/bin/sh
+set -eu
+if [ "$(id -u)" != 0 ]; then
+    export XDG_DATA_HOME="%d/skopeo-data"
+    exec %s "$@"
+fi
+exec unshare --mount sh -c 'mount -t tmpfs none /var/lib && exec "$@"' sh %s "$@"
+"#;
 
 /// A process of the registry, which ends with this value.
 struct Registry {
@@ -59,14 +71,25 @@ impl Drop for Registry {
     }
 }
 
-fn skopeo(arguments: &str) -> String {
-    let mut skopeo = Command::new("skopeo");
+fn skopeo(publication: &Publication, arguments: &str) -> String {
+    let mut skopeo = Command::new(publication.path("bin/skopeo"));
     printed(skopeo.args(arguments.split(' ')))
+}
+
+/// Replaces the skopeo of the other tests, which copies to a directory, by the real one.
+fn use_real_skopeo(publication: &Publication) {
+    let program = printed(Command::new("sh").args(["-c", "command -v skopeo"]));
+    let script = SKOPEO
+        .replace("%d", &publication.path("").display().to_string())
+        .replace("%s", program.trim());
+    let file = publication.path("bin/skopeo");
+    fs::write(&file, script).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 /// The tag of the version is set, and the changelog has its date.
 pub(super) fn publish_to_a_registry(publication: &Publication) {
-    fs::remove_file(publication.path("bin/skopeo")).unwrap();
+    use_real_skopeo(publication);
     let registry = Registry::start(&publication.path(""));
     let arguments = format!(
         "--registry {} --plain-http --out {{}}/in-registry --key {{}}/release.key",
@@ -80,14 +103,20 @@ pub(super) fn publish_to_a_registry(publication: &Publication) {
     assert_eq!(images.lines().count(), 3, "{images}");
     for line in images.lines() {
         let (name, digest) = line.split_once(' ').unwrap();
-        let inspected = skopeo(&format!("inspect --tls-verify=false --raw docker://{name}"));
+        let inspected = skopeo(
+            publication,
+            &format!("inspect --tls-verify=false --raw docker://{name}"),
+        );
         assert_eq!(digest_of(&publication.path("raw"), &inspected), digest);
         let (repository, _) = name.rsplit_once(':').unwrap();
         let copy = publication.path(&digest.replace("sha256:", "copy-"));
-        skopeo(&format!(
-            "copy --quiet --all --src-tls-verify=false docker://{repository}@{digest} oci:{}:x",
-            copy.display()
-        ));
+        skopeo(
+            publication,
+            &format!(
+                "copy --quiet --all --src-tls-verify=false docker://{repository}@{digest} oci:{}:x",
+                copy.display()
+            ),
+        );
         verify_signature(publication, repository, digest);
     }
     let manifest = fs::read_to_string(out.join("files/install.yaml")).unwrap();
@@ -95,27 +124,32 @@ pub(super) fn publish_to_a_registry(publication: &Publication) {
         .lines()
         .find_map(|line| line.trim().strip_prefix("image: "))
         .unwrap();
-    skopeo(&format!(
-        "inspect --tls-verify=false --no-tags docker://{image}"
-    ));
+    skopeo(
+        publication,
+        &format!("inspect --tls-verify=false --no-tags docker://{image}"),
+    );
 
     // The commands of README.md and administration.md, for a registry of one's own.
     let archive = publication.path(&format!("out/boathook-{VERSION}-image.tar"));
-    skopeo(&format!(
-        "copy --quiet --all --preserve-digests --dest-tls-verify=false oci-archive:{} \
+    skopeo(
+        publication,
+        &format!(
+            "copy --quiet --all --preserve-digests --dest-tls-verify=false oci-archive:{} \
          docker://{}/own:{VERSION}",
-        archive.display(),
-        registry.name
-    ));
+            archive.display(),
+            registry.name
+        ),
+    );
 
     let again = publication.publish(&arguments).success().unwrap();
     assert_eq!(again.stderr.matches("is published already").count(), 8);
     // Another image has the name meanwhile.
     let chart = format!("docker://{}/charts/boathook:{VERSION}", registry.name);
     let own = format!("docker://{}/own:{VERSION}", registry.name);
-    skopeo(&format!(
-        "copy --quiet --src-tls-verify=false --dest-tls-verify=false {own} {chart}"
-    ));
+    skopeo(
+        publication,
+        &format!("copy --quiet --src-tls-verify=false --dest-tls-verify=false {own} {chart}"),
+    );
     let refused = publication.publish(&arguments);
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     assert_says(&refused.stderr, &["nothing published is replaced"]);
@@ -133,10 +167,13 @@ fn digest_of(file: &Path, manifest: &str) -> String {
 fn verify_signature(publication: &Publication, repository: &str, digest: &str) {
     let tag = format!("{}.sig", digest.replace(':', "-"));
     let directory = publication.path(&tag);
-    skopeo(&format!(
-        "copy --quiet --src-tls-verify=false docker://{repository}:{tag} dir:{}",
-        directory.display()
-    ));
+    skopeo(
+        publication,
+        &format!(
+            "copy --quiet --src-tls-verify=false docker://{repository}:{tag} dir:{}",
+            directory.display()
+        ),
+    );
     let manifest = fs::read_to_string(directory.join("manifest.json")).unwrap();
     let manifest: Value = serde_json::from_str(&manifest).unwrap();
     let layer = &manifest["layers"][0];
