@@ -4,6 +4,7 @@
 
 mod bundles;
 mod by_id;
+mod docker_files;
 mod ended;
 mod label;
 mod name;
@@ -27,7 +28,8 @@ use serde::Serialize;
 pub(super) use bundles::is_same_bundle;
 use bundles::{find_container_of_bundle, find_matching_paths, has_config, matches_pattern};
 use by_id::select_by_id_or_name;
-pub(super) use ended::{DeviceRequest, EndedContainer, find_docker_runtime};
+pub(super) use docker_files::{DeviceRequest, find_docker_runtime};
+pub(super) use ended::EndedContainer;
 pub(super) use label::format_label;
 use processes::{ProcessSnapshot, is_in_container_cgroup};
 
@@ -290,7 +292,7 @@ pub(super) fn list_container_ids(host_root: &Path) -> BTreeSet<String> {
     let containers = find_all_containers(None, host_root, &ProcessSnapshot::read()).into_iter();
     let nerdctl_containers = nerdctl::read_all_containers(host_root);
     let ids = containers.map(|container| container.id);
-    ids.chain(ended::read_container_names(host_root).map(|(id, _)| id))
+    ids.chain(docker_files::read_container_names(host_root).map(|(id, _)| id))
         .chain(nerdctl_containers.map(|container| container.id))
         .collect()
 }
@@ -322,7 +324,7 @@ pub(super) fn read_container_names_by_id(host_root: &Path) -> BTreeMap<String, S
         nerdctl::read_all_containers(host_root).map(|container| (container.id, container.name));
     collect_by_insertion(
         nerdctl_names
-            .chain(ended::read_container_names(host_root))
+            .chain(docker_files::read_container_names(host_root))
             .chain(container_names),
     )
 }
