@@ -18,6 +18,13 @@ const DEV_DIR: &str = "/dev";
 /// such as `/dev/dri`. Further nodes are ignored.
 const MAX_MOUNTED_NODES: usize = 256;
 
+/// The maximum number of files and directories that are looked up in one mounted directory.
+const MAX_MOUNTED_ENTRIES: usize = 1024;
+
+/// The maximum depth below a mounted directory. It is enough for `/dev/bus`, with
+/// `/dev/bus/usb/001/002`.
+const MAX_MOUNTED_DEPTH: usize = 3;
+
 /// Adds links for the devices of config.json to the plan's masks over directories such as
 /// /sys/class/drm. Without the link, a mask would hide a GPU that the engine gives to the container
 /// (`--device /dev/dri/card1`). If config.json mounts the host's whole /dev, removes these masks,
@@ -89,21 +96,36 @@ struct DevicePaths {
 
 fn find_spec_device_paths(spec: &SpecDevices, host: &dyn HostView) -> Vec<DevicePaths> {
     let spec_numbers = spec.nodes.iter().map(|node| node.number);
-    let mounted_nodes = spec.mount_points.iter().flat_map(|directory| {
-        let names = host.list(directory).unwrap_or_default().into_iter();
-        let paths = names.map(|name| directory.join(name));
-        paths.chain([directory.clone()])
-    });
-    let mounted_numbers = mounted_nodes
-        .filter_map(|path| match host.entry(&path) {
-            Ok(Some(Entry::Device(number))) => Some(number),
-            _ => None,
-        })
-        .take(MAX_MOUNTED_NODES);
+    let mount_points = spec.mount_points.iter();
+    let mounted_numbers = mount_points.flat_map(|path| list_device_numbers(path, host));
+    let mounted_numbers = mounted_numbers.take(MAX_MOUNTED_NODES);
     let numbers = spec_numbers.chain(mounted_numbers);
     numbers
         .filter_map(|number| find_device_paths(number, host))
         .collect()
+}
+
+/// Returns the numbers of the device nodes at a path and below it, such as those below
+/// /dev/bus/usb, which has a directory for each bus.
+fn list_device_numbers(path: &Path, host: &dyn HostView) -> Vec<DeviceNumber> {
+    let mut numbers = Vec::new();
+    let mut paths = vec![(path.to_owned(), 0)];
+    let mut entry_count = 0;
+    while let Some((path, depth)) = paths.pop() {
+        entry_count += 1;
+        if entry_count > MAX_MOUNTED_ENTRIES {
+            break;
+        }
+        match host.entry(&path) {
+            Ok(Some(Entry::Device(number))) => numbers.push(number),
+            Ok(Some(Entry::Directory)) if depth < MAX_MOUNTED_DEPTH => {
+                let names = host.list(&path).unwrap_or_default();
+                paths.extend(names.iter().rev().map(|name| (path.join(name), depth + 1)));
+            }
+            _ => {}
+        }
+    }
+    numbers
 }
 
 fn find_device_paths(number: DeviceNumber, host: &dyn HostView) -> Option<DevicePaths> {
@@ -169,6 +191,8 @@ link /sys/devices/pci/0000:02:00.0/drm/renderD129/device ../../../0000:02:00.0
 link /sys/dev/char/226:1 ../../devices/pci/0000:02:00.0/drm/card1
 link /sys/dev/char/226:129 ../../devices/pci/0000:02:00.0/drm/renderD129
 char /dev/dri/renderD129 226:129
+char /dev/bus/usb/001/003 189:2
+link /sys/dev/char/189:2 ../../devices/usb1/1-3
 link /sys/bus/usb/devices/1-2 ../../../devices/usb1/1-2
 link /sys/bus/usb/devices/1-2:1.0 ../../../devices/usb1/1-2/1-2:1.0
 link /sys/bus/usb/devices/1-3 ../../../devices/usb1/1-3
@@ -219,6 +243,12 @@ link /sys/dev/char/188:0 ../../devices/usb1/1-2/1-2:1.0/ttyUSB0/tty/ttyUSB0
                 &[],
                 Some("/dev/dri"),
                 &[("/sys/class/drm", gpu), ("/sys/bus/usb/devices", "")],
+            ),
+            // Its directories have the nodes.
+            (
+                &[],
+                Some("/dev/bus/usb"),
+                &[("/sys/class/drm", ""), ("/sys/bus/usb/devices", "1-3")],
             ),
             // A device that the kernel does not have.
             (
