@@ -28,6 +28,8 @@ use crate::cli::{CdiCommand, CdiSpecStyle};
 pub(crate) enum CdiError {
     #[error("cannot write the specifications; run this as root, or name another --output")]
     OutputDirectory(#[from] DirectoryError),
+    #[error("cannot find the absolute path of the configuration")]
+    ConfigPath(#[source] io::Error),
     #[error("the directories of the installation")]
     InstalledDirectories(#[source] FileError),
     #[error("{} does not exist, which the specifications name as the hook", .0.display())]
@@ -64,14 +66,24 @@ impl GenerationProblem {
     }
 }
 
+/// The form of the specifications.
+#[derive(Clone, Copy)]
+struct SpecificationSettings<'a> {
+    style: CdiSpecStyle,
+    /// The configuration file that the user named with `--config`. The hook of the specifications
+    /// reads the same file.
+    config_path: Option<&'a Path>,
+}
+
 /// Implements `boathook cdi generate` and `boathook cdi list`. `generate` writes the CDI
 /// specifications that have changed, or prints all of them with `--output -`.
 pub(super) fn run(
     command: &CdiCommand,
     as_json: bool,
     config: &Config,
+    config_path: Option<&Path>,
 ) -> Result<ExitCode, CommandError> {
-    let (class_names, output_dir, device_names, include_all_classes, spec_style) = match command {
+    let (class_names, output_dir, device_names, include_all_classes, style) = match command {
         CdiCommand::Generate {
             classes: class_names,
             output_dir,
@@ -89,11 +101,18 @@ pub(super) fn run(
             return cdi_names::print_device_names(directory.as_deref(), as_json, config);
         }
     };
+    // The hook is called in another working directory.
+    let config_path = config_path.map(std::path::absolute).transpose();
+    let config_path = config_path.map_err(CdiError::ConfigPath)?;
+    let settings = SpecificationSettings {
+        style,
+        config_path: config_path.as_deref(),
+    };
     let mut generation_result =
-        generate_specifications(class_names, include_all_classes, spec_style, config)?;
+        generate_specifications(class_names, include_all_classes, settings, config)?;
     if let Some(name) = find_unknown_device_name(&generation_result, device_names) {
         let has_searched_all_classes = include_all_classes || !class_names.is_empty();
-        let hint = unknown_device_hint(name, has_searched_all_classes, spec_style, config)?;
+        let hint = unknown_device_hint(name, has_searched_all_classes, settings, config)?;
         let name = name.clone();
         return Err(CdiError::UnknownDevice { name, hint }.into());
     }
@@ -105,7 +124,7 @@ pub(super) fn run(
     let covers_all_classes = class_names.is_empty() && device_names.is_empty();
     if covers_all_classes && !include_all_classes {
         let earlier_specifications =
-            regenerate_earlier_specifications(output_dir, &generation_result, spec_style, config)?;
+            regenerate_earlier_specifications(output_dir, &generation_result, settings, config)?;
         generation_result
             .specifications
             .extend(earlier_specifications);
@@ -276,14 +295,14 @@ fn find_device_kind<'a>(
 fn unknown_device_hint(
     name: &str,
     has_searched_all_classes: bool,
-    spec_style: CdiSpecStyle,
+    settings: SpecificationSettings<'_>,
     config: &Config,
 ) -> Result<String, CommandError> {
     let list_hint = "`boathook list --all` shows ids and indices";
     if has_searched_all_classes {
         return Ok(list_hint.to_owned());
     }
-    let all_specifications = generate_specifications(&[], true, spec_style, config)?;
+    let all_specifications = generate_specifications(&[], true, settings, config)?;
     Ok(match find_device_kind(&all_specifications, name) {
         Some(kind) => format!(
             "a class that is not enabled has {kind}={name}: name the class, or add --all",
@@ -343,7 +362,7 @@ fn warn_about_disabled_classes(
 fn regenerate_earlier_specifications(
     output_dir: &Path,
     enabled_specifications: &GeneratedSpecifications,
-    spec_style: CdiSpecStyle,
+    settings: SpecificationSettings<'_>,
     config: &Config,
 ) -> Result<Vec<Specification>, CommandError> {
     let is_disabled = |name: &ClassName| {
@@ -358,7 +377,7 @@ fn regenerate_earlier_specifications(
         .filter(|name| !is_disabled(name))
         .collect();
     let mut specifications =
-        generate_specifications(&class_names, false, spec_style, config)?.specifications;
+        generate_specifications(&class_names, false, settings, config)?.specifications;
     specifications.retain(|specification| {
         let mut enabled_kinds = enabled_specifications
             .specifications
@@ -375,11 +394,11 @@ fn regenerate_earlier_specifications(
 fn generate_specifications(
     class_names: &[ClassName],
     include_all_classes: bool,
-    spec_style: CdiSpecStyle,
+    settings: SpecificationSettings<'_>,
     config: &Config,
 ) -> Result<GeneratedSpecifications, CommandError> {
     let host = planner::open_host(config)?;
-    let hook_path = match spec_style {
+    let hook_path = match settings.style {
         CdiSpecStyle::Thin => Some(find_hook_program()?),
         CdiSpecStyle::Plain => None,
     };
@@ -389,7 +408,7 @@ fn generate_specifications(
             hook: hook_path.as_deref().map(|program_path| CdiHookOptions {
                 program_path,
                 timeout_seconds: runtime_config::HOOK_TIMEOUT_SECONDS,
-                config_path: None,
+                config_path: settings.config_path,
             }),
             host_root: &config.host_root,
         },

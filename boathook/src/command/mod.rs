@@ -298,7 +298,12 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
             cli.is_verbose,
             &load_config(cli)?,
         ),
-        Command::Cdi { command } => cdi::run(command, cli.is_json, &load_config(cli)?),
+        Command::Cdi { command } => cdi::run(
+            command,
+            cli.is_json,
+            &load_config(cli)?,
+            cli.config_path.as_deref(),
+        ),
         Command::Class { command } => class::run(
             command,
             cli.is_json,

@@ -184,13 +184,27 @@ fn the_hook_of_an_installation_is_named_by_the_link_to_the_current_version() {
     for name in ["boathook", "boathook-hook"] {
         fs::copy(binaries::program(name).unwrap(), programs.join(name)).unwrap();
     }
+    let config_file = host.config_file();
     let hooks = |program: &str| {
         let mut command = Command::new(installed.join(program).join("bin/boathook"));
-        command.arg("--config").arg(host.config_file());
+        // The hook gets the absolute path.
+        command.current_dir(config_file.parent().unwrap());
+        command
+            .arg("--config")
+            .arg(config_file.file_name().unwrap());
         command.args(["cdi", "generate", "--all", "--output", "-"]);
         let printed = Captured::run(&mut command).unwrap().success().unwrap();
         let document: Value = serde_json::from_str(&printed.stdout).unwrap();
-        document["devices"][0]["containerEdits"]["hooks"][0]["path"].clone()
+        let hook = &document["devices"][0]["containerEdits"]["hooks"][0];
+        let arguments = [
+            "boathook-hook",
+            "create-runtime",
+            "--config",
+            config_file.to_str().unwrap(),
+            "--cdi",
+        ];
+        assert_eq!(hook["args"].as_array().unwrap()[..5], arguments);
+        hook["path"].clone()
     };
     let path = |directory: &str| {
         Value::from(format!(
