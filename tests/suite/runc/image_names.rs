@@ -24,6 +24,7 @@ on_each_cgroup_version!(
     a_directory_that_the_hook_made_is_not_the_images_library_directory,
     a_path_a_search_and_a_loader_without_a_cache_find_the_library,
     leftovers_in_the_library_path_give_way,
+    a_library_path_that_the_image_lacks_leads_to_the_libraries,
     newer_libraries_in_the_library_path_stay,
     a_start_that_cannot_write_goes_on,
     a_committed_image_has_its_own_libraries,
@@ -246,6 +247,37 @@ fn leftovers_in_the_library_path_give_way(lab: &Lab) {
     fs::write(bundle.in_rootfs(&format!("{MULTIARCH}/notes")), "notes").unwrap();
     symlink("notes", bundle.in_rootfs(&format!("{MULTIARCH}/{SONAME}"))).unwrap();
     assert_eq!(lab.run(&bundle), "notes");
+}
+
+/// As in images of Nix, whose loader reads nothing in /etc.
+fn a_library_path_that_the_image_lacks_leads_to_the_libraries(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    for (directory, is_added) in [("/usr/lib64", true), ("/usr/local/lib64", false)] {
+        let library = format!("{directory}/{SONAME}");
+        let bundle = container(&host, Rootfs::Glibc, "npu-3")
+            .env("LD_LIBRARY_PATH", &format!("/nothing:{directory}"))
+            .args(loader::command(&[load(&library)]))
+            .build()
+            .unwrap();
+        assert!(!bundle.in_rootfs(directory).exists());
+        for start in ["the first", "the second"] {
+            let found = answer(&lab.run(&bundle)) == HOSTS;
+            assert_eq!(found, is_added, "{directory}, {start} start");
+        }
+        let link = fs::read_link(bundle.in_rootfs(directory)).ok();
+        let expected = is_added.then(|| Path::new(INJECTED_DIR).to_owned());
+        assert_eq!(link, expected, "{directory}");
+    }
+    // What the image has stays.
+    let bundle = container(&host, Rootfs::Glibc, "npu-3")
+        .env("LD_LIBRARY_PATH", "/usr/lib64")
+        .args(loader::command(&[load(SONAME)]))
+        .build()
+        .unwrap();
+    symlink("elsewhere", bundle.in_rootfs("/usr/lib64")).unwrap();
+    assert_eq!(answer(&lab.run(&bundle)), HOSTS);
+    let link = fs::read_link(bundle.in_rootfs("/usr/lib64")).unwrap();
+    assert_eq!(link, Path::new("elsewhere"));
 }
 
 fn gpu_host(driver: &str) -> RecordedHost {
