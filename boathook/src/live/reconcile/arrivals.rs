@@ -57,8 +57,8 @@ pub(crate) fn add_arrived_devices(
             continue;
         };
         let mut new_record = record.clone();
-        // A variable of the container must still be sufficient to get the class's devices, as at
-        // the container's start. The trust settings may have changed since.
+        // The trust settings may have changed since the container's start. If they do not allow the
+        // container to request the class by a variable any more, it does not get the device.
         if add_devices_of_request(&mut new_record, &request, snapshot)
             && planner::is_variable_sufficient(&class.class, bundle, config)?
         {
