@@ -15,7 +15,6 @@ pub(crate) mod refused;
 mod replugged;
 mod retried;
 mod same_id;
-mod same_model;
 mod used;
 mod waiting;
 mod waiting_again;

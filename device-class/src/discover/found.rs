@@ -46,10 +46,6 @@ pub struct FoundNode {
     /// Whether the look-up of the class adds to `links` the symbolic links to this node that udev
     /// has created on the host.
     pub has_udev_links: bool,
-    /// The paths of the symbolic links that udev's database lists for the node, if
-    /// `has_udev_links` is set. Several nodes can list the same link, which leads to only one of
-    /// them.
-    pub udev_links: Vec<PathBuf>,
     /// Only a container with this capability gets the node. `None` means that every container with
     /// the device gets the node.
     pub capability: Option<CapabilityName>,

@@ -41,21 +41,20 @@ pub(super) fn add_device_links(
 }
 
 /// Adds udev's links, such as those in /dev/serial/by-id, to the nodes for which the class file
-/// sets `udev_links`. Leaves out a link that does not exist any more, or that now leads to another
-/// node.
+/// sets `udev_links`.
 pub(super) fn add_node_links(nodes: &mut [FoundNode], host: &dyn HostView) {
     for node in nodes.iter_mut().filter(|node| node.has_udev_links) {
-        node.udev_links = read_udev_links(node, host);
-        for link in &node.udev_links {
-            if !node.links.contains(link) && is_link_to(link, &node.host_path, host) {
-                node.links.push(link.clone());
+        for link in find_udev_links(node, host) {
+            if !node.links.contains(&link) {
+                node.links.push(link);
             }
         }
     }
 }
 
-/// Returns the links that udev's database lists for a node.
-fn read_udev_links(node: &FoundNode, host: &dyn HostView) -> Vec<PathBuf> {
+/// Returns udev's links to a node. Leaves out a link that does not exist any more, or that now
+/// leads to another node.
+fn find_udev_links(node: &FoundNode, host: &dyn HostView) -> Vec<PathBuf> {
     let PathLookup::Found(number) = node.number else {
         return Vec::new();
     };
@@ -70,7 +69,9 @@ fn read_udev_links(node: &FoundNode, host: &dyn HostView) -> Vec<PathBuf> {
     let links = text.lines().filter_map(|line| line.strip_prefix("S:"));
     let links = links.take(MAX_LINKS).filter(|link| is_plain_path(link));
     let links = links.map(|link| Path::new("/dev").join(link));
-    links.filter(|link| *link != node.container_path).collect()
+    links
+        .filter(|link| *link != node.container_path && is_link_to(link, &node.host_path, host))
+        .collect()
 }
 
 /// Returns whether a path is relative, printable and without `..`, so that it stays below /dev.

@@ -78,7 +78,8 @@ impl PlanBuilder {
             steps.push(InjectionStep::new(action, owners));
         }
         for (path, (node, owners)) in links {
-            steps.push(InjectionStep::new(Action::new_link(path, &node), owners));
+            let target = make_relative_target(&path, &node);
+            steps.push(InjectionStep::new(Action::Link { path, target }, owners));
         }
         for (path, (source, owners)) in self.directories {
             let is_writable = self.writable_directories.contains(&path);
@@ -203,14 +204,6 @@ fn make_allow_step(
         host_node_path,
     };
     Some(InjectionStep::new(action, access_by_owner.into_keys()))
-}
-
-impl Action {
-    /// Returns the action that creates a symbolic link to a device node of the container.
-    pub fn new_link(path: PathBuf, node: &Path) -> Self {
-        let target = make_relative_target(&path, node);
-        Action::Link { path, target }
-    }
 }
 
 /// Returns the relative path from the directory of the symbolic link `link` to `target`, as udev

@@ -32,7 +32,6 @@ pub use names::{RequestNames, RequestText};
 pub use node_paths::RequestedNodePath;
 pub use selection::{MAX_REQUEST_BYTES, Selection};
 pub use similar_device::SimilarDevice;
-pub use udev_name::names_udev_link;
 
 use device_class::DeviceClass;
 use device_class::discover::{EditSelection, Inventory, RequestedDevices};

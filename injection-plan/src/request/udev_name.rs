@@ -1,22 +1,10 @@
-//! Recognizes the names of udev's links, and those that could belong to two devices.
+//! Recognizes names of udev links that could belong to two devices.
 
 use std::path::Path;
 
-use device_class::class::ClassSpec;
 use device_class::discover::Device;
 
-use super::cdi_name::split_cdi_kind;
-use super::list::DeviceListItem;
 use super::names::RequestNames;
-
-/// Returns whether a request names `device` by the path or by the file name of a link that udev's
-/// database lists for the device. On the host, the link may lead to another device: two devices of
-/// one model without serial numbers have the same link, which leads to the one that appeared last.
-pub fn names_udev_link(item: &DeviceListItem, class: &ClassSpec, device: &Device) -> bool {
-    let (_, name) = split_cdi_kind(item, class);
-    let mut links = device.nodes.iter().flat_map(|node| &node.udev_links);
-    links.any(|link| link.as_os_str() == name || link.file_name() == Some(name.as_ref()))
-}
 
 impl RequestNames<'_> {
     /// Returns whether the link `name` of `device` may later lead to another device of the class.

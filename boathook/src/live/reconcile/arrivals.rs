@@ -168,13 +168,6 @@ fn add_devices_of_request(
     let Some(class) = snapshot.find_followed_class(&awaited_request.class) else {
         return false;
     };
-    // The link of the request may lead to another device of the same model now, which is not the
-    // container's.
-    let mut devices = record.devices.iter();
-    if devices.any(|device| awaited_request.has_device(device) && snapshot.keeps_udev_link(device))
-    {
-        return false;
-    }
     let mut is_changed = false;
     let arrived_devices = awaited_request.find_arrived_devices(class).into_iter();
     for device in arrived_devices.filter(|device| snapshot.has_nodes(device)) {

@@ -11,13 +11,13 @@ use device_class::device::DeviceNumber;
 use device_class::discover::{self, Device, FoundNode, PathLookup, PathTarget};
 use device_class::host::RealHost;
 use device_class::load::{self, ClassSource};
-use device_class::name::{ClassName, DeviceId, DeviceRef};
+use device_class::name::{ClassName, DeviceId};
 use hook::attachment::{
     Announcement, AttachmentRecord, AwaitedRequest, ContainerDevice, RecordedRule,
 };
 use hook::log;
 use hook::planner::{self, ScannedClass};
-use injection_plan::request::{DeviceList, Selection, names_udev_link};
+use injection_plan::request::{DeviceList, Selection};
 use serde::{Deserialize, Serialize};
 
 /// A device of a container that `boathook follow` tracks, because its class has `follow = true`.
@@ -182,31 +182,6 @@ impl HostSnapshot {
         let class = self.followed_classes.get(&request.class);
         let devices = class.map(|class| request.find_arrived_devices(class));
         devices.is_some_and(|devices| devices.iter().any(|device| device.device_id == *id))
-    }
-
-    /// Reports whether a recorded device was requested by a link of udev's, and the host still has
-    /// this device, with this link in udev's database. The link may lead to another device.
-    pub(crate) fn keeps_udev_link(&self, device: &ContainerDevice) -> bool {
-        let (Some(class), Some(name)) = (self.followed_classes.get(&device.class), &device.name)
-        else {
-            return false;
-        };
-        let host_device = find_device(class, device);
-        host_device.is_some_and(|host_device| {
-            host_device.id == device.device_id
-                && names_udev_link(name, &class.class.spec, host_device)
-        })
-    }
-
-    /// Reports whether udev's database lists a link for a node of a device.
-    pub(crate) fn lists_udev_link(&self, device: &DeviceRef, link: &Path) -> bool {
-        let class = self.followed_classes.get(&device.class);
-        let devices = class.map_or(&[][..], |class| &class.found.inventory.devices);
-        let mut devices = devices.iter().filter(|other| other.id == device.id);
-        devices.any(|device| {
-            let mut nodes = device.nodes.iter();
-            nodes.any(|node| node.udev_links.iter().any(|known_link| known_link == link))
-        })
     }
 
     /// Returns the numbers that the nodes of a recorded device have on the host now. Returns `None`
@@ -398,8 +373,7 @@ fn find_host_device(scanned_class: &ScannedClass, device: &ContainerDevice) -> O
 
 /// Finds a container's device on the host. If the device was requested by an alias or a link, it is
 /// found by this name, because another device may have its id now. If several devices have the
-/// name, returns the device with the recorded id. A link of udev's that two devices have in common
-/// leads to only one of them, but both have this name.
+/// name, returns the device with the recorded id.
 fn find_device<'c>(
     scanned_class: &'c ScannedClass,
     device: &ContainerDevice,
@@ -409,13 +383,8 @@ fn find_device<'c>(
     let Some(name) = &device.name else {
         return inventory.devices.iter().find(has_id);
     };
-    let recorded_device = inventory.devices.iter().find(has_id);
-    let spec = &scanned_class.class.spec;
-    if let Some(device) = recorded_device.filter(|device| names_udev_link(name, spec, device)) {
-        return Some(device);
-    }
     let request = DeviceList::from_item(name.clone());
-    let selection = Selection::from_list(&request, spec).ok()?;
+    let selection = Selection::from_list(&request, &scanned_class.class.spec).ok()?;
     let named_devices = selection
         .choose_devices(&scanned_class.class, inventory)
         .ok()?;

@@ -8,7 +8,6 @@ mod host_snapshot;
 mod other_links;
 mod predicted_files;
 mod replace_devices;
-mod shared_links;
 mod stale_rules;
 mod unfulfilled;
 

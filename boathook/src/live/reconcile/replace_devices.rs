@@ -25,7 +25,6 @@ use crate::live::ContainerChangeError;
 use crate::live::container::LockedContainer;
 use crate::live::reconcile::arrivals::add_arrived_devices;
 use crate::live::reconcile::other_links::has_only_followed_classes;
-use crate::live::reconcile::shared_links::keep_shared_links;
 use crate::live::reconcile::{ContainerChange, FollowedDevice, HostSnapshot, OtherLinks};
 
 /// Changes a container so that the devices `followed_devices` have the same device nodes in the
@@ -143,7 +142,6 @@ pub(crate) fn replace_devices(
             || class_nodes.includes_step(step)
             || class_nodes.includes_mask(step)
     });
-    keep_shared_links(&mut plan, &locked_container.record, snapshot);
     keep_other_links(&mut plan, &locked_container, snapshot, config)?;
 
     let mut stale_content = locked_container.record.without_attachments();
