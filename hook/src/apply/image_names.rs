@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use device_class::host::ProgramAbi;
 
 use super::ApplyError;
-use super::image_directory::{IMAGE_LIBRARY_DIRS, find_image_directory};
+use super::image_directory::find_image_directory;
 use crate::container::{
     self, ContainerRoot, FileKind, FileName, Handle, Identity, Parent, read_link_target,
 };
@@ -113,15 +113,6 @@ pub(super) fn add_library_names(
         directory.is_some_and(|directory| library.path.starts_with(directory))
     };
     let mut name_problems = NameProblems::new();
-    let mut native_libraries = libraries.iter().filter(|library| !is_32bit(library));
-    if let Some(injected_dir) = native_libraries.find_map(|library| library.path.parent()) {
-        link_missing_directories(
-            root,
-            directories.library_path_dirs,
-            injected_dir,
-            &mut name_problems,
-        );
-    }
     let directory_32bit = if libraries.iter().any(|library| is_32bit(&library)) {
         open_library_directory(root, ProgramAbi::Bits32, &mut name_problems)
     } else {
@@ -164,30 +155,6 @@ pub(super) fn add_library_names(
     }
     warnings.extend(describe_name_problems(&writer.name_problems));
     Ok(())
-}
-
-/// Creates a link to `injected_dir` for each usual library directory that is in the container's
-/// `LD_LIBRARY_PATH` and that the image does not have. Images of Nix have `/usr/lib64` there: their
-/// loader reads no cache and no configuration in /etc, and the image has no such directory.
-fn link_missing_directories(
-    root: &ContainerRoot,
-    library_path_dirs: &[PathBuf],
-    injected_dir: &Path,
-    name_problems: &mut NameProblems,
-) {
-    let usual_dirs = library_path_dirs.iter().filter(|path| {
-        let mut image_dirs = IMAGE_LIBRARY_DIRS.iter();
-        image_dirs.any(|image_dir| Path::new(image_dir) == path.as_path())
-    });
-    for path in usual_dirs {
-        let result = root.open_parent(path).and_then(|parent| match parent {
-            Some((parent, name)) => parent.symlink_if_absent(name, injected_dir).map(drop),
-            None => Ok(()),
-        });
-        if let Err(error) = result {
-            add_directory_problem(path, &error, name_problems);
-        }
-    }
 }
 
 /// Opens the image's library directory and the directories of `LD_LIBRARY_PATH`. If several paths

@@ -244,7 +244,7 @@ link /sys/dev/char/188:0 ../../devices/usb1/1-2/1-2:1.0/ttyUSB0/tty/ttyUSB0
                 Some("/dev/dri"),
                 &[("/sys/class/drm", gpu), ("/sys/bus/usb/devices", "")],
             ),
-            // Its directories have the nodes.
+            // The nodes are in subdirectories, one for each bus.
             (
                 &[],
                 Some("/dev/bus/usb"),

@@ -24,7 +24,6 @@ on_each_cgroup_version!(
     a_directory_that_the_hook_made_is_not_the_images_library_directory,
     a_path_a_search_and_a_loader_without_a_cache_find_the_library,
     leftovers_in_the_library_path_give_way,
-    a_library_path_that_the_image_lacks_leads_to_the_libraries,
     newer_libraries_in_the_library_path_stay,
     a_start_that_cannot_write_goes_on,
     a_committed_image_has_its_own_libraries,
@@ -247,38 +246,6 @@ fn leftovers_in_the_library_path_give_way(lab: &Lab) {
     fs::write(bundle.in_rootfs(&format!("{MULTIARCH}/notes")), "notes").unwrap();
     symlink("notes", bundle.in_rootfs(&format!("{MULTIARCH}/{SONAME}"))).unwrap();
     assert_eq!(lab.run(&bundle), "notes");
-}
-
-/// As in images of Nix, whose loader reads nothing in /etc.
-fn a_library_path_that_the_image_lacks_leads_to_the_libraries(lab: &Lab) {
-    let host = DemoHost::new().unwrap();
-    let run = |directory: &str, prepare: &dyn Fn(&Path)| {
-        let command = format!("cat {directory}/{SONAME} | head -c 4; true");
-        let bundle = container(&host, Rootfs::Busybox, "npu-3")
-            .env("LD_LIBRARY_PATH", &format!("/nothing:{directory}"))
-            .args(["/bin/sh", "-c", &command])
-            .build()
-            .unwrap();
-        let path = bundle.in_rootfs(directory);
-        assert!(!path.exists());
-        prepare(&path);
-        let printed = lab.run(&bundle);
-        assert_eq!(lab.run(&bundle), printed, "the second start");
-        (printed, fs::read_link(path).ok())
-    };
-    let leave = |_: &Path| ();
-    let (printed, link) = run("/usr/lib64", &leave);
-    assert_eq!(printed, "\x7fELF");
-    assert_eq!(link.as_deref(), Some(Path::new(INJECTED_DIR)));
-    assert_eq!(run("/opt/lib64", &leave), (String::new(), None));
-    // What the image has stays.
-    let make_link = |path: &Path| {
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        symlink("elsewhere", path).unwrap();
-    };
-    let (printed, link) = run("/usr/lib64", &make_link);
-    assert_eq!(printed, "");
-    assert_eq!(link.as_deref(), Some(Path::new("elsewhere")));
 }
 
 fn gpu_host(driver: &str) -> RecordedHost {
